@@ -1,0 +1,1 @@
+"""Social posts in, searchable passages out."""

@@ -1,0 +1,1 @@
+"""One module per network: its payload -> Post | Removal, and its client."""
