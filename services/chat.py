@@ -1,0 +1,236 @@
+"""Chat.stream: screen the question, retrieve, compose, generate, screen the answer, cite. Never sees a handle."""
+
+import logging
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+from safety.token_window import TokenWindow
+
+from ingest.post import Match
+from model_runtime.request import (
+    Finished,
+    GenerationFailed,
+    GenerationRequest,
+    PromptTooLong,
+    QueueFull,
+    Sampling,
+    Token,
+)
+from safety.verdict import Action, Surface, Verdict
+from services.citations import Citer
+from services.compose import Prompt, compose
+from services.events import (
+    ChatEvent,
+    ChatRequest,
+    Delta,
+    Done,
+    Failed,
+    FinishReason,
+    Message,
+    Notice,
+    Searching,
+    Sources,
+)
+from services.remote import UNAVAILABLE, Unavailable
+
+if TYPE_CHECKING:
+    import numpy as np
+    from model_runtime.group import ModelCard
+
+logger = logging.getLogger("ray.serve")
+
+MAX_POSTS = 5
+DEFAULT_MAX_TOKENS = 192
+REPETITION_PENALTY = 1.1  # a small model repeats itself without it
+
+NO_POSTS = "I have no recent posts about this."
+REFUSED = "I can't help with this request."
+NOT_CHECKED = "The safety filter is not available, so no answer can be shown."
+WITHHELD = "[The rest of this answer was withheld by the safety filter.]"
+
+
+class Screens(Protocol):
+    async def check(self, text: str, surface: Surface) -> Verdict: ...
+    async def check_many(self, texts: Sequence[str], surface: Surface) -> list[Verdict]: ...
+
+
+class Retrieves(Protocol):
+    async def search(self, question: str, limit: int) -> list[Match]: ...
+    async def embed_now(self, texts: Sequence[str]) -> "np.ndarray": ...
+    async def present(self, post_ids: Sequence[str]) -> set[str]: ...
+
+
+class Generates(Protocol):
+    async def card(self) -> "ModelCard": ...
+    def generate(self, request: GenerationRequest) -> AsyncIterator[list[Token | Finished]]: ...
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Chat:
+    """`live_posts` tells how many posts are searchable; it is shown, never relied on."""
+
+    def __init__(
+        self,
+        screen: Screens,
+        retriever: Retrieves,
+        engine: Generates,
+        live_posts: Callable[[], int],
+        clock_ms: Callable[[], int] = now_ms,
+    ) -> None:
+        self._screen, self._retriever, self._engine = screen, retriever, engine
+        self._live_posts, self._clock_ms = live_posts, clock_ms
+        self._card: ModelCard | None = None
+
+    async def stream(self, request: ChatRequest) -> AsyncIterator[ChatEvent]:
+        """Ends in exactly one Done or Failed. Closing it stops the generation."""
+        try:
+            async with aclosing(self._answer(request)) as events:
+                async for event in events:
+                    yield event
+        except PromptTooLong as error:
+            message = f"This model's context is {error.limit} tokens; the messages and max_tokens need {error.length}."
+            yield Failed(400, "invalid_request_error", "context_length_exceeded", message)
+        except QueueFull:
+            yield Failed(503, "server_error", "overloaded", "Too many requests are waiting; try again.", 5)
+        except Unavailable as error:
+            yield Failed(503, "server_error", "service_unavailable", f"{error}; try again in a few seconds.", 5)
+        except GenerationFailed as error:
+            logger.error("request %s: generation failed: %s", request.id, error.reason)
+            yield Failed(500, "server_error", "generation_failed", "The answer could not be finished.")
+
+    async def _answer(self, request: ChatRequest) -> AsyncIterator[ChatEvent]:
+        messages, refusal = await self._screened(request.messages)
+        if refusal is not None:
+            yield Delta(NOT_CHECKED if refusal == UNAVAILABLE else REFUSED)
+            yield Done("content_filter", 0, 0, filter_reason=refusal)
+            return
+
+        yield Searching(self._live_posts())
+        matches = await self._retriever.search(search_text(messages), MAX_POSTS)
+        card = await self._model_card()
+        max_tokens = request.max_tokens or DEFAULT_MAX_TOKENS
+        prompt = self._compose(messages, matches, card, max_tokens)
+        newest_age_ms = self._newest_age_ms(prompt)
+        yield Sources(prompt.citations, newest_age_ms)
+        if not prompt.citations:
+            tokenizer = card.tokenizer
+            yield Delta(NO_POSTS)
+            yield Done("stop", tokenizer.count(messages[-1].text), tokenizer.count(NO_POSTS))
+            return
+
+        async with aclosing(self._cited_answer(request, prompt, max_tokens, newest_age_ms)) as events:
+            async for event in events:
+                yield event
+
+    async def _screened(self, messages: Sequence[Message]) -> tuple[tuple[Message, ...], str | None]:
+        """The caller's messages as they may be used, or the label of what forbids it."""
+        verdicts = await self._screen.check_many([message.text for message in messages], "question")
+        for verdict in verdicts:
+            if verdict.action is Action.BLOCK:
+                return (), verdict.reason
+        safe = (replace(message, text=verdict.text) for message, verdict in zip(messages, verdicts, strict=True))
+        return tuple(safe), None
+
+    async def _cited_answer(
+        self, request: ChatRequest, prompt: Prompt, max_tokens: int, newest_age_ms: int | None
+    ) -> AsyncIterator[ChatEvent]:
+        window = TokenWindow(self._screen)
+        citer = Citer(prompt.citations, prompt.used, self._retriever.embed_now, self._retriever.present)
+        count = _Count()
+        generation = GenerationRequest(request.id, prompt.prompt_ids, _sampling(request, max_tokens))
+        async with aclosing(self._engine.generate(generation)) as batches:
+            async for batch in batches:
+                sentences = await window.push(count.take(batch))
+                if count.end is not None:
+                    sentences += await window.finish()
+                for sentence in sentences:
+                    for delta in await citer.write(sentence):
+                        yield delta
+                if window.blocked is not None or count.end is not None:
+                    break
+        if window.blocked is not None:
+            yield Delta("\n" + (NOT_CHECKED if window.blocked.reason == UNAVAILABLE else WITHHELD))
+        elif count.end is None:
+            raise GenerationFailed("the engine's stream ended without an end")
+        kept, removed = await citer.check_cited()
+        if removed:
+            numbers = ", ".join(f"[{citation.number}]" for citation in removed)
+            yield Notice("post_removed", f"Removed by its author while this was answered: {numbers}.")
+        yield Done(
+            finish_reason=_finish_reason(window.blocked, count.end),
+            prompt_tokens=len(prompt.prompt_ids),
+            completion_tokens=count.tokens,
+            cited=kept,
+            newest_age_ms=newest_age_ms,
+            unsupported_sentences=citer.unsupported_sentences,
+            filter_reason=window.blocked.reason if window.blocked is not None else "",
+        )
+
+    def _compose(self, messages: Sequence[Message], matches: list[Match], card: "ModelCard", max_tokens: int) -> Prompt:
+        return compose(
+            messages,
+            matches,
+            tokenizer=card.tokenizer,
+            budget_tokens=card.context_tokens - max_tokens,
+            max_posts=MAX_POSTS,
+            nonce=secrets.token_hex(4),
+            now_ms=self._clock_ms(),
+        )
+
+    async def _model_card(self) -> "ModelCard":
+        if self._card is None:
+            self._card = await self._engine.card()
+        return self._card
+
+    def _newest_age_ms(self, prompt: Prompt) -> int | None:
+        newest_ms = max((citation.created_ms for citation in prompt.citations), default=None)
+        return None if newest_ms is None else max(0, self._clock_ms() - newest_ms)
+
+
+class _Count:
+    """Counts the tokens of one answer and keeps its end."""
+
+    def __init__(self) -> None:
+        self.tokens = 0
+        self.end: Finished | None = None
+
+    def take(self, batch: Sequence[Token | Finished]) -> str:
+        for item in batch:
+            if isinstance(item, Finished):
+                self.end = item
+            else:
+                self.tokens += 1
+        return "".join(item.text for item in batch)
+
+
+def search_text(messages: Sequence[Message]) -> str:
+    """What is searched: the last question; a short one ("And now?") leans on the question before it."""
+    questions = [message.text for message in messages if message.role == "user"]
+    if len(questions) > 1 and len(questions[-1].split()) < 5:
+        return f"{questions[-2]} {questions[-1]}"
+    return questions[-1]
+
+
+def _sampling(request: ChatRequest, max_tokens: int) -> Sampling:
+    """Greedy unless asked otherwise: an answer about facts should not be a draw."""
+    return Sampling(
+        max_tokens=max_tokens,
+        temperature=0.0 if request.temperature is None else request.temperature,
+        top_p=1.0 if request.top_p is None else request.top_p,
+        repetition_penalty=REPETITION_PENALTY,
+        seed=secrets.randbits(62) if request.seed is None else request.seed,
+        stop=request.stop,
+    )
+
+
+def _finish_reason(blocked: Verdict | None, end: Finished | None) -> FinishReason:
+    if blocked is not None:
+        return "content_filter"
+    return "length" if end is not None and end.reason == "length" else "stop"

@@ -1,0 +1,193 @@
+"""Thin shells over the plain objects: construct, forward, and raise in check_health when what they hold has died.
+
+Heavy imports happen in the constructors, inside the replica that needs them.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from ray.serve.handle import DeploymentHandle
+
+from ingest.post import Match, Passage, Removal
+from model_runtime.request import Finished, GenerationRequest, Token
+from safety.verdict import Surface, Verdict
+from services.remote import RemoteEngine, RemoteIndex, RemoteRetriever, RemoteScreen
+from services.settings import Settings
+
+if TYPE_CHECKING:
+    import numpy as np
+    from ingest.index import ApplyReport, Query
+    from ingest.loop import IngestStats
+    from model_runtime.group import ModelCard
+    from starlette.types import ASGIApp
+
+logger = logging.getLogger("ray.serve")
+Handle = DeploymentHandle[Any]
+
+
+class SafetyFilter:
+    def __init__(self) -> None:
+        from safety.bias import Bias
+        from safety.content import Content
+        from safety.pii import Pii
+        from safety.screen import Screen
+
+        self.screen = Screen([Pii(), Content(), Bias()])
+
+    async def check_many(self, texts: Sequence[str], surface: Surface) -> list[Verdict]:
+        return await asyncio.to_thread(self.screen.check_many, texts, surface)
+
+
+class Index:
+    """The one owner of the embedded index. Edge holds the GIL in every call: one thread, one call at a time."""
+
+    def __init__(self, settings: Settings) -> None:
+        from ingest.index_edge import EdgeIndex
+
+        self.thread = ThreadPoolExecutor(1, "index")
+        self.index = EdgeIndex(settings.index_dir)
+
+    async def apply(self, passages: Sequence[Passage], removals: Sequence[Removal]) -> "ApplyReport":
+        return await self._run(self.index.apply, passages, removals)
+
+    async def search(self, query: "Query") -> list[Match]:
+        return await self._run(self.index.search, query)
+
+    async def present(self, post_ids: Sequence[str]) -> set[str]:
+        return await self._run(self.index.present, post_ids)
+
+    async def summary(self) -> dict[str, int | None]:
+        """{"posts": live posts, "newest_ms": sort time of the newest}."""
+        return await self._run(lambda: {"posts": self.index.count(), "newest_ms": self.index.newest_ms()})
+
+    async def _run(self, call: Any, *arguments: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self.thread, call, *arguments)
+
+    def __del__(self) -> None:
+        if hasattr(self, "index"):
+            self.thread.submit(self.index.close).result()
+            self.thread.shutdown()
+
+
+class Retriever:
+    """Questions go before ingest: both share the embedder's one thread."""
+
+    def __init__(self, settings: Settings, index: Handle) -> None:
+        from ingest.retrieve import Retrieval
+
+        from ingest.embed import Embedder, EmbedQueue
+
+        self.embedder = EmbedQueue(Embedder(settings.embedder_dir))
+        self.index = RemoteIndex(index)
+        self.retrieval = Retrieval(self.embedder, self.index)
+        self.window_h = settings.index.window_h
+
+    async def search(self, question: str, limit: int) -> list[Match]:
+        now_ms = time.time_ns() // 1_000_000
+        return await self.retrieval.search(question, limit=limit, now_ms=now_ms, window_h=self.window_h)
+
+    async def embed(self, texts: Sequence[str], urgent: bool) -> "np.ndarray":
+        return await self.embedder.embed(texts, urgent=urgent)
+
+    async def present(self, post_ids: Sequence[str]) -> set[str]:
+        return await self.index.present(post_ids)
+
+
+class Publisher:
+    """The embedded broker, when no other is configured, and the feed that the service itself publishes."""
+
+    async def __init__(self, settings: Settings) -> None:
+        from services.supply import Supply
+
+        self.supply = Supply(settings)
+        self.task = asyncio.get_running_loop().create_task(self.supply.run())
+
+    async def check_health(self) -> None:
+        """The broker's death takes the topic with it: a new replica starts another and seeds it again."""
+        if self.task.done():
+            await self.task
+
+    async def __del__(self) -> None:
+        await self.supply.close()
+
+
+class Ingester:
+    async def __init__(self, settings: Settings, safety: Handle, retriever: Handle, index: Handle) -> None:
+        from ingest.feed import KafkaFeed
+        from ingest.loop import IngestLoop
+
+        feed = KafkaFeed(settings.brokers, settings.feed.topic, settings.feed.group)
+        self.loop = IngestLoop(feed, RemoteScreen(safety), RemoteRetriever(retriever), RemoteIndex(index))
+        self.task = asyncio.get_running_loop().create_task(self.loop.run())
+
+    async def stats(self) -> "IngestStats":
+        return self.loop.stats()
+
+    async def check_health(self) -> None:
+        if self.task.done():
+            await self.task
+
+    async def __del__(self) -> None:
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+
+class Generator:
+    """Tokens by a group of shard actors. The GPUs belong to them, not to this replica."""
+
+    async def __init__(self, settings: Settings) -> None:
+        from model_runtime.group import WorkerGroup
+
+        self.group = WorkerGroup(settings.model, settings.model_file)
+        self.started = asyncio.get_running_loop().create_task(self.group.start())
+
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[list[Token | Finished]]:
+        await self.started
+        async for batch in self.group.generate(request):
+            yield batch
+
+    async def card(self) -> "ModelCard":
+        await self.started
+        return self.group.card()
+
+    async def check_health(self) -> None:
+        if self.started.done():
+            await self.started
+            self.group.check()
+
+    async def __del__(self) -> None:
+        self.started.cancel()
+        await self.group.stop()
+
+
+class Gateway:
+    """The ingress: everything that comes by HTTP."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        safety: Handle,
+        index: Handle,
+        retriever: Handle,
+        publisher: Handle,
+        ingester: Handle,
+        generator: Handle,
+    ) -> None:
+        from services.accounts import ApiKeys
+        from services.chat import Chat
+        from services.pulse import Pulse
+
+        engine = RemoteEngine(generator)
+        # The publisher is bound only to be deployed: Serve starts what the ingress reaches.
+        self.pulse = Pulse(safety, index, retriever, publisher, ingester, engine)
+        self.keys = ApiKeys.from_file(settings.gateway.api_keys_file)
+        self.chat = Chat(RemoteScreen(safety), RemoteRetriever(retriever), engine, self.pulse.live_posts)
+
+    def __serve_build_asgi_app__(self) -> "ASGIApp":
+        from services.http import build_app
+
+        return build_app(self.chat, self.pulse, self.keys)

@@ -1,0 +1,105 @@
+"""How the deployments are: readiness with reasons, and the few numbers that the page shows.
+
+One look a second serves every reader, so that a crowd of page views costs the deployments nothing.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any
+
+from ray.serve.handle import DeploymentHandle
+
+from services.events import ModelInfo
+from services.remote import RemoteEngine, RemoteScreen, Unavailable, call
+
+if TYPE_CHECKING:
+    from ingest.loop import IngestStats
+    from model_runtime.group import ModelCard
+
+Handle = DeploymentHandle[Any]
+LOOK_EVERY_S = 1.0
+LOOK_TIMEOUT_S = 5.0
+MAX_LAG_RECORDS = 500  # more than this behind the topic: answers would miss what was posted just now
+
+
+class Pulse:
+    """`watch` looks for ever; everything else tells what was seen last."""
+
+    def __init__(
+        self, safety: Handle, index: Handle, retriever: Handle, ingester: Handle, engine: RemoteEngine
+    ) -> None:
+        self._screen, self._engine = RemoteScreen(safety, LOOK_TIMEOUT_S), engine
+        self._index, self._retriever, self._ingester = index, retriever, ingester
+        self._reasons = ["the deployments are starting"]
+        self._summary: dict[str, int | None] = {"posts": 0, "newest_ms": None}
+        self._stats: IngestStats | None = None
+        self._card: ModelCard | None = None
+        self._since_s = int(time.time())
+
+    async def watch(self) -> None:
+        while True:
+            await self._look()
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    async def _look(self) -> None:
+        verdicts, summary, _, stats, card = await asyncio.gather(
+            self._screen.check("ok", "question"),
+            _seen(call("Index", self._index.summary.remote(), LOOK_TIMEOUT_S)),
+            _seen(call("Retriever", self._retriever.present.remote([]), LOOK_TIMEOUT_S)),
+            _seen(call("Ingester", self._ingester.stats.remote(), LOOK_TIMEOUT_S)),
+            _seen(self._engine.card(LOOK_TIMEOUT_S)),
+        )
+        reasons = [] if verdicts.text == "ok" else ["the safety filter does not answer"]
+        for part, seen in (("index", summary), ("retriever", _), ("model", card), ("feed", stats)):
+            if isinstance(seen, Unavailable):
+                reasons.append(f"the {part} does not answer")
+        if not isinstance(summary, Unavailable):
+            self._summary = summary
+        if not isinstance(card, Unavailable):
+            self._card = card
+        if not isinstance(stats, Unavailable):
+            self._stats = stats
+            reasons += _feed_reasons(stats)
+        self._reasons = reasons
+
+    async def ready(self) -> list[str]:
+        """Why not ready, one reason a part; [] when ready."""
+        return self._reasons
+
+    async def models(self) -> list[ModelInfo]:
+        if self._card is None:
+            return []
+        card = self._card
+        details = {
+            "checkpoint": card.name,
+            "experts": card.num_experts,
+            "active_experts": card.active_experts,
+            "shards": card.shards,
+            "dtype": card.dtype,
+        }
+        return [ModelInfo("groundswell", self._since_s, "groundswell", card.context_tokens, details)]
+
+    async def feed(self) -> dict[str, Any]:
+        """The numbers of the status line. Ages in milliseconds; None: nothing yet."""
+        newest_ms = self._summary["newest_ms"]
+        age_ms = None if newest_ms is None else max(0, time.time_ns() // 1_000_000 - newest_ms)
+        return {"posts": self.live_posts(), "newest_age_ms": age_ms, "lag": self._stats.lag if self._stats else None}
+
+    def live_posts(self) -> int:
+        return self._summary["posts"] or 0
+
+
+def _feed_reasons(stats: "IngestStats") -> list[str]:
+    if not stats.healthy:
+        return ["the feed is not connected"]
+    if stats.lag > MAX_LAG_RECORDS:
+        return [f"the feed is {stats.lag} records behind"]
+    return []
+
+
+async def _seen(answer: Awaitable[Any]) -> Any:
+    try:
+        return await answer
+    except Unavailable as error:
+        return error

@@ -1,0 +1,143 @@
+"""Deployment handles that look like the plain objects behind them.
+
+The only place where a Serve or Ray fault becomes one of ours: `Unavailable`, or, for the screen, a verdict that lets
+nothing through.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ray.exceptions import RayError, RayTaskError
+from ray.serve.exceptions import RayServeException
+from ray.serve.handle import DeploymentHandle
+
+from ingest.post import Match, Passage, Removal
+from model_runtime.request import Finished, GenerationRequest, Token
+from safety.verdict import Action, Finding, Surface, Verdict
+
+if TYPE_CHECKING:
+    import numpy as np
+    from ingest.index import ApplyReport, Query
+    from model_runtime.group import ModelCard
+
+UNAVAILABLE = "safety_unavailable"
+
+
+class Unavailable(RuntimeError):
+    """A deployment did not answer: it is starting, restarting, overloaded or gone."""
+
+    def __init__(self, deployment: str) -> None:
+        super().__init__(deployment)
+        self.deployment = deployment
+
+    def __str__(self) -> str:
+        return f"{self.deployment} is not available"
+
+
+async def call(deployment: str, response: Any, timeout_s: float) -> Any:
+    """Awaits one unary call. What the other side raised on purpose comes through as it is."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await response
+    except RayTaskError as error:
+        if isinstance(error.cause, RayError | RayServeException | OSError):
+            raise Unavailable(deployment) from error
+        raise
+    except (RayError, RayServeException, TimeoutError) as error:
+        raise Unavailable(deployment) from error
+
+
+class RemoteScreen:
+    """Fails closed: when the filter does not answer in time, the verdict is a block."""
+
+    def __init__(self, handle: DeploymentHandle[Any], timeout_s: float = 10.0) -> None:
+        self._handle, self._timeout_s = handle, timeout_s
+
+    async def check(self, text: str, surface: Surface) -> Verdict:
+        return (await self.check_many([text], surface))[0]
+
+    async def check_many(self, texts: Sequence[str], surface: Surface) -> list[Verdict]:
+        try:
+            verdicts: list[Verdict] = await call(
+                "SafetyFilter", self._handle.check_many.remote(list(texts), surface), self._timeout_s
+            )
+        except (Unavailable, RayTaskError):
+            return [_unavailable(text) for text in texts]
+        if len(verdicts) != len(texts):
+            return [_unavailable(text) for text in texts]
+        return verdicts
+
+    async def check_posts(self, texts: Sequence[str]) -> list[Verdict]:
+        """For ingest, which waits and asks again rather than lose a post. Raises Unavailable."""
+        verdicts = await self.check_many(texts, "post")
+        if any(verdict.reason == UNAVAILABLE for verdict in verdicts):
+            raise Unavailable("SafetyFilter")
+        return verdicts
+
+
+def _unavailable(text: str) -> Verdict:
+    finding = Finding("screen", UNAVAILABLE, 0, len(text), Action.BLOCK)
+    return Verdict(Action.BLOCK, "", (finding,))
+
+
+class RemoteIndex:
+    def __init__(self, handle: DeploymentHandle[Any], timeout_s: float = 30.0) -> None:
+        self._handle, self._timeout_s = handle, timeout_s
+
+    async def apply(self, passages: Sequence[Passage], removals: Sequence[Removal]) -> "ApplyReport":
+        report: ApplyReport = await call("Index", self._handle.apply.remote(passages, removals), self._timeout_s)
+        return report
+
+    async def search(self, query: "Query") -> list[Match]:
+        matches: list[Match] = await call("Index", self._handle.search.remote(query), self._timeout_s)
+        return matches
+
+    async def present(self, post_ids: Sequence[str]) -> set[str]:
+        present: set[str] = await call("Index", self._handle.present.remote(list(post_ids)), self._timeout_s)
+        return present
+
+
+class RemoteRetriever:
+    def __init__(self, handle: DeploymentHandle[Any], timeout_s: float = 30.0) -> None:
+        self._handle, self._timeout_s = handle, timeout_s
+
+    async def search(self, question: str, limit: int) -> list[Match]:
+        matches: list[Match] = await call("Retriever", self._handle.search.remote(question, limit), self._timeout_s)
+        return matches
+
+    async def present(self, post_ids: Sequence[str]) -> set[str]:
+        present: set[str] = await call("Retriever", self._handle.present.remote(list(post_ids)), self._timeout_s)
+        return present
+
+    async def embed(self, texts: Sequence[str]) -> "np.ndarray":
+        """Ingest's own: gives way to questions."""
+        vectors: np.ndarray = await call("Retriever", self._handle.embed.remote(list(texts), False), self._timeout_s)
+        return vectors
+
+    async def embed_now(self, texts: Sequence[str]) -> "np.ndarray":
+        vectors: np.ndarray = await call("Retriever", self._handle.embed.remote(list(texts), True), self._timeout_s)
+        return vectors
+
+
+class RemoteEngine:
+    def __init__(self, handle: DeploymentHandle[Any], stall_s: float = 60.0) -> None:
+        self._handle, self._stall_s = handle, stall_s
+
+    async def card(self, timeout_s: float = 10.0) -> "ModelCard":
+        card: ModelCard = await call("Generator", self._handle.card.remote(), timeout_s)
+        return card
+
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[list[Token | Finished]]:
+        """Each item is all that has accumulated. Closing it cancels the generation. Raises what the engine raises."""
+        response = self._handle.options(stream=True).generate.remote(request)
+        items = aiter(response)
+        try:
+            while True:
+                try:
+                    batch = await call("Generator", anext(items), self._stall_s)
+                except StopAsyncIteration:
+                    return
+                yield batch
+        finally:
+            response.cancel()
