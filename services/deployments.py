@@ -167,7 +167,7 @@ class Generator:
 class Gateway:
     """The ingress: everything that comes by HTTP."""
 
-    def __init__(
+    async def __init__(
         self,
         settings: Settings,
         safety: Handle,
@@ -180,14 +180,21 @@ class Gateway:
         from services.accounts import ApiKeys
         from services.chat import Chat
         from services.pulse import Pulse
+        from services.supply import suggestions
 
         engine = RemoteEngine(generator)
         # The publisher is bound only to be deployed: Serve starts what the ingress reaches.
-        self.pulse = Pulse(safety, index, retriever, publisher, ingester, engine)
+        self.pulse = Pulse(safety, index, retriever, ingester, engine, suggestions(settings))
+        self.watching = asyncio.get_running_loop().create_task(self.pulse.watch())
         self.keys = ApiKeys.from_file(settings.gateway.api_keys_file)
         self.chat = Chat(RemoteScreen(safety), RemoteRetriever(retriever), engine, self.pulse.live_posts)
 
     def __serve_build_asgi_app__(self) -> "ASGIApp":
         from services.http import build_app
 
-        return build_app(self.chat, self.pulse, self.keys)
+        # Serve's proxy writes the x-request-id header itself.
+        return build_app(self.chat, self.pulse, self.keys, writes_request_id=False)
+
+    async def check_health(self) -> None:
+        if self.watching.done():
+            await self.watching

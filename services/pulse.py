@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ray.serve.handle import DeploymentHandle
 
-from services.events import ModelInfo
+from services.http import ModelInfo
 from services.remote import RemoteEngine, RemoteScreen, Unavailable, call
 
 if TYPE_CHECKING:
@@ -27,10 +27,17 @@ class Pulse:
     """`watch` looks for ever; everything else tells what was seen last."""
 
     def __init__(
-        self, safety: Handle, index: Handle, retriever: Handle, ingester: Handle, engine: RemoteEngine
+        self,
+        safety: Handle,
+        index: Handle,
+        retriever: Handle,
+        ingester: Handle,
+        engine: RemoteEngine,
+        suggestions: tuple[str, ...],
     ) -> None:
         self._screen, self._engine = RemoteScreen(safety, LOOK_TIMEOUT_S), engine
         self._index, self._retriever, self._ingester = index, retriever, ingester
+        self._suggestions = suggestions
         self._reasons = ["the deployments are starting"]
         self._summary: dict[str, int | None] = {"posts": 0, "newest_ms": None}
         self._stats: IngestStats | None = None
@@ -84,7 +91,12 @@ class Pulse:
         """The numbers of the status line. Ages in milliseconds; None: nothing yet."""
         newest_ms = self._summary["newest_ms"]
         age_ms = None if newest_ms is None else max(0, time.time_ns() // 1_000_000 - newest_ms)
-        return {"posts": self.live_posts(), "newest_age_ms": age_ms, "lag": self._stats.lag if self._stats else None}
+        return {
+            "posts": self.live_posts(),
+            "newest_age_ms": age_ms,
+            "lag": self._stats.lag_records if self._stats else None,
+            "suggestions": self._suggestions,
+        }
 
     def live_posts(self) -> int:
         return self._summary["posts"] or 0
@@ -93,8 +105,8 @@ class Pulse:
 def _feed_reasons(stats: "IngestStats") -> list[str]:
     if not stats.healthy:
         return ["the feed is not connected"]
-    if stats.lag > MAX_LAG_RECORDS:
-        return [f"the feed is {stats.lag} records behind"]
+    if stats.lag_records > MAX_LAG_RECORDS:
+        return [f"the feed is {stats.lag_records} records behind"]
     return []
 
 
