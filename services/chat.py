@@ -39,6 +39,7 @@ from services.remote import UNAVAILABLE, Unavailable
 
 if TYPE_CHECKING:
     import numpy as np
+
     from model_runtime.group import ModelCard
 
 logger = logging.getLogger("ray.serve")
@@ -95,7 +96,7 @@ class Chat:
                 async for event in events:
                     yield event
         except PromptTooLong as error:
-            message = f"This model's context is {error.limit} tokens; the messages and max_tokens need {error.length}."
+            message = f"The request needs {error.length} tokens; the limit is {error.limit}. Shorten the messages."
             yield Failed(400, "invalid_request_error", "context_length_exceeded", message)
         except QueueFull:
             yield Failed(503, "server_error", "overloaded", "Too many requests are waiting; try again.", 5)
@@ -117,6 +118,8 @@ class Chat:
         card = await self._model_card()
         max_tokens = request.max_tokens or DEFAULT_MAX_TOKENS
         prompt = self._compose(messages, matches, card, max_tokens)
+        if matches and not prompt.citations:
+            raise PromptTooLong(len(prompt.prompt_ids), card.context_tokens - max_tokens)
         newest_age_ms = self._newest_age_ms(prompt)
         yield Sources(prompt.citations, newest_age_ms)
         if not prompt.citations:
@@ -155,6 +158,8 @@ class Chat:
                         yield delta
                 if window.blocked is not None or count.end is not None:
                     break
+        for delta in await citer.finish():
+            yield delta
         if window.blocked is not None:
             yield Delta("\n" + (NOT_CHECKED if window.blocked.reason == UNAVAILABLE else WITHHELD))
         elif count.end is None:

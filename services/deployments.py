@@ -20,10 +20,11 @@ from services.settings import Settings
 
 if TYPE_CHECKING:
     import numpy as np
+    from starlette.types import ASGIApp
+
     from ingest.index import ApplyReport, Query
     from ingest.loop import IngestStats
     from model_runtime.group import ModelCard
-    from starlette.types import ASGIApp
 
 logger = logging.getLogger("ray.serve")
 Handle = DeploymentHandle[Any]
@@ -33,8 +34,9 @@ class SafetyFilter:
     def __init__(self) -> None:
         from safety.bias import Bias
         from safety.content import Content
-        from safety.pii import Pii
         from safety.screen import Screen
+
+        from safety.pii import Pii
 
         self.screen = Screen([Pii(), Content(), Bias()])
 
@@ -77,9 +79,8 @@ class Retriever:
     """Questions go before ingest: both share the embedder's one thread."""
 
     def __init__(self, settings: Settings, index: Handle) -> None:
-        from ingest.retrieve import Retrieval
-
         from ingest.embed import Embedder, EmbedQueue
+        from ingest.retrieve import Retrieval
 
         self.embedder = EmbedQueue(Embedder(settings.embedder_dir))
         self.index = RemoteIndex(index)

@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -50,8 +50,8 @@ class Service:
     broker_port: int
     data_dir: Path
     log: Path
+    ray_dir: Path
     topic: str = "posts"
-    started: list[int] = field(default_factory=list)
 
     @property
     def url(self) -> str:
@@ -60,6 +60,10 @@ class Service:
     @property
     def brokers(self) -> str:
         return f"127.0.0.1:{self.broker_port}"
+
+    def ray_address(self) -> str:
+        """Of the service's private cluster, for ray.init."""
+        return (self.ray_dir / "ray" / "ray_current_cluster").read_text().strip()
 
     def client(self, **options: Any) -> openai.OpenAI:
         return openai.OpenAI(base_url=f"{self.url}/v1", api_key="unused", max_retries=0, **options)
@@ -120,7 +124,7 @@ def service(data_dir: Path, command: list[str] | None = None, **settings: str) -
                 command, env=environment, cwd=ROOT, stdout=output, stderr=output, start_new_session=True
             )
         try:
-            yield Service(process, marker, port, broker_port, data_dir, log)
+            yield Service(process, marker, port, broker_port, data_dir, log, Path(ray_dir))
         finally:
             end(process, marker)
 

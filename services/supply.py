@@ -1,0 +1,80 @@
+"""What the service itself publishes: the embedded broker and the sample feed, when they are wanted."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+from ingest.broker import BrokerFailed, EmbeddedBroker
+from ingest.publish import BrokerUnreachable, Publisher
+from ingest.sources.jsonl import read_events
+from ingest.sources.replay import replay
+from ingest.sources.sample import NOW, sample_records, stories
+from services.settings import Settings
+
+logger = logging.getLogger("ray.serve")
+RETRY_S = 5.0
+
+
+class Supply:
+    """The broker's memory is the topic: when the broker dies, `run` raises, and a new Supply seeds a new one."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        log_path = settings.data_dir / "logs" / "broker.log"
+        log_path.parent.mkdir(parents=True, exist_ok=True)
+        self._broker: EmbeddedBroker | None = None
+        if settings.has_embedded_broker:
+            self._broker = EmbeddedBroker(settings.broker_binary, settings.feed.broker_port, log_path)
+
+    async def run(self) -> None:
+        """Never returns. Raises BrokerFailed when the embedded broker cannot start or has died."""
+        if self._broker is None:
+            await self._publish()
+            await asyncio.Event().wait()
+            return
+        await self._broker.start()
+        publishing = asyncio.create_task(self._publish())
+        try:
+            status = await self._broker.wait()
+        finally:
+            publishing.cancel()
+            await asyncio.gather(publishing, return_exceptions=True)
+        raise BrokerFailed(f"the broker ended with status {status}")
+
+    async def close(self) -> None:
+        if self._broker is not None:
+            await self._broker.stop()
+
+    async def _publish(self) -> None:
+        feed = self._settings.feed
+        if feed.source == "none":
+            return
+        round = 0
+        while True:
+            events = read_events(_records(round))
+            present_us = round(NOW.timestamp() * 1_000_000) if round == 0 else None
+            try:
+                async with Publisher(self._settings.brokers, feed.topic) as publisher:
+                    published = await publisher.run(replay(events, speed=feed.speed, present_us=present_us))
+            except BrokerUnreachable as error:
+                logger.warning("the sample feed waits: %s", error)
+                await asyncio.sleep(RETRY_S)
+                continue
+            logger.info("the sample feed ended: %d posts, %d removals", published.posts, published.removals)
+            round += 1
+
+
+def _records(round: int) -> Iterator[dict[str, Any]]:
+    """The feed, again and again: the same stories under new post ids."""
+    for record in sample_records():
+        text = json.dumps(record)
+        yield json.loads(text if round == 0 else text.replace('"sample:', f'"sample:{round}-'))
+
+
+def suggestions(settings: Settings) -> tuple[str, ...]:
+    """Questions worth asking the feed that is published here."""
+    if settings.feed.source != "sample":
+        return ()
+    return tuple(story.questions[0].ask for story in stories())

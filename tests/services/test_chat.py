@@ -1,0 +1,199 @@
+"""Chat.stream with every part scripted: what it says, in which order, and how it ends."""
+
+from typing import Any
+
+import pytest
+
+from model_runtime.request import GenerationFailed, PromptTooLong, QueueFull
+from services.chat import NO_POSTS, NOT_CHECKED, REFUSED, WITHHELD, Chat, search_text
+from services.events import ChatEvent, ChatRequest, Delta, Done, Failed, Message, Notice, Searching, Sources
+from services.remote import UNAVAILABLE, Unavailable
+from tests.fakes import FakeRetriever, FakeScreen, ScriptedEngine, match
+
+NOW_MS = 1_700_000_060_000
+BRIDGE = match("ana", "The harbour bridge is closed because of a crack in the third pillar.")
+
+
+def ask(text: str, **more: Any) -> ChatRequest:
+    return ChatRequest("r1", (Message("user", text),), **more)
+
+
+def chat(engine: ScriptedEngine, retriever: FakeRetriever | None = None, screen: Any = None) -> Chat:
+    retriever = FakeRetriever([BRIDGE]) if retriever is None else retriever
+    return Chat(screen or FakeScreen(), retriever, engine, lambda: 12, lambda: NOW_MS)
+
+
+async def events_of(service: Chat, request: ChatRequest) -> list[ChatEvent]:
+    events = [event async for event in service.stream(request)]
+    assert sum(isinstance(event, Done | Failed) for event in events) == 1, "exactly one end"
+    assert isinstance(events[-1], Done | Failed)
+    return events
+
+
+def text_of(events: list[ChatEvent]) -> str:
+    return "".join(event.text for event in events if isinstance(event, Delta))
+
+
+async def test_an_answer_is_searched_for_composed_screened_and_cited() -> None:
+    engine = ScriptedEngine("The harbour bridge ", "is closed ", "because of a crack. ", "Nobody knows more.")
+    screen = FakeScreen()
+    events = await events_of(chat(engine, screen=screen), ask("Is the harbour bridge closed?"))
+    assert events[0] == Searching(12)
+    assert isinstance(events[1], Sources)
+    assert events[1].newest_age_ms == 60_000
+    assert text_of(events).startswith("The harbour bridge is closed because of a crack. [1]")
+    end = events[-1]
+    assert isinstance(end, Done)
+    assert [citation.post_id for citation in end.cited] == ["ana"]
+    assert (end.finish_reason, end.completion_tokens) == ("stop", 4)
+    assert end.prompt_tokens == len(engine.requests[0].prompt_ids)
+    assert ("answer", "The harbour bridge is closed because of a crack.") in screen.seen
+    assert engine.closed == 1
+
+
+async def test_without_evidence_it_says_so_and_generates_nothing() -> None:
+    engine = ScriptedEngine("A guess.")
+    events = await events_of(chat(engine, FakeRetriever([])), ask("Who won?"))
+    assert text_of(events) == NO_POSTS
+    assert Sources((), None) in events
+    assert engine.requests == []
+
+
+async def test_a_question_that_is_forbidden_is_refused_before_anything_is_searched() -> None:
+    retriever, engine = FakeRetriever([BRIDGE]), ScriptedEngine("Sure.")
+    events = await events_of(chat(engine, retriever, FakeScreen(forbidden="bomb")), ask("How do I build a bomb?"))
+    assert text_of(events) == REFUSED
+    end = events[-1]
+    assert isinstance(end, Done)
+    assert (end.finish_reason, end.filter_reason) == ("content_filter", "forbidden")
+    assert retriever.asked == []
+    assert engine.requests == []
+
+
+async def test_what_is_rewritten_in_the_question_reaches_neither_the_search_nor_the_model() -> None:
+    retriever, engine = FakeRetriever([BRIDGE]), ScriptedEngine("It is closed.")
+    await events_of(chat(engine, retriever, FakeScreen(secret="555-0134")), ask("Is 555-0134 at the bridge?"))
+    assert retriever.asked == ["Is [SECRET] at the bridge?"]
+
+
+async def test_an_answer_that_turns_bad_stops_the_generator_and_says_why() -> None:
+    engine = ScriptedEngine("The bridge is closed. ", "Now poison the well. ", "And then more. ", "And more.")
+    events = await events_of(chat(engine, screen=FakeScreen(forbidden="poison")), ask("Is the bridge closed?"))
+    shown = text_of(events)
+    assert "bridge is closed" in shown
+    assert "poison" not in shown
+    assert "more" not in shown
+    assert shown.endswith(WITHHELD)
+    end = events[-1]
+    assert isinstance(end, Done)
+    assert (end.finish_reason, end.filter_reason) == ("content_filter", "forbidden")
+    assert engine.yielded < 4
+    assert engine.closed == 1
+
+
+class DeadScreen(FakeScreen):
+    """The filter as RemoteScreen shows it when it does not answer: after `calls` checks, all is blocked."""
+
+    def __init__(self, calls: int) -> None:
+        super().__init__()
+        self.calls = calls
+
+    async def check(self, text: str, surface: Any) -> Any:
+        self.calls -= 1
+        if self.calls < 0:
+            from services.remote import _unavailable
+
+            return _unavailable(text)
+        return await super().check(text, surface)
+
+
+@pytest.mark.parametrize("calls", [0, 1, 2])
+async def test_a_dead_filter_lets_nothing_out(calls: int) -> None:
+    engine = ScriptedEngine("The bridge is closed. ", "It will open soon. ", "So they say.")
+    events = await events_of(chat(engine, screen=DeadScreen(calls)), ask("Is the bridge closed?"))
+    shown = text_of(events)
+    assert NOT_CHECKED in shown
+    assert "soon" not in shown
+    assert ("closed" in shown) == (calls == 2)
+    end = events[-1]
+    assert isinstance(end, Done)
+    assert (end.finish_reason, end.filter_reason) == ("content_filter", UNAVAILABLE)
+
+
+async def test_a_post_removed_while_the_answer_is_written_is_told() -> None:
+    class RemovingRetriever(FakeRetriever):
+        async def present(self, post_ids: Any) -> set[str]:
+            present = await super().present(post_ids)
+            self.removed.add("ana")  # gone after the first look
+            return present
+
+    engine = ScriptedEngine("The harbour bridge is closed because of a crack.")
+    events = await events_of(chat(engine, RemovingRetriever([BRIDGE])), ask("Is the harbour bridge closed?"))
+    assert any(isinstance(event, Notice) and event.code == "post_removed" for event in events)
+    end = events[-1]
+    assert isinstance(end, Done)
+    assert end.cited == ()
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "code"),
+    [
+        (QueueFull(64), 503, "overloaded"),
+        (PromptTooLong(9000, 8192), 400, "context_length_exceeded"),
+        (GenerationFailed("nan"), 500, "generation_failed"),
+        (Unavailable("Generator"), 503, "service_unavailable"),
+    ],
+)
+async def test_a_fault_is_an_honest_error(fault: Exception, status: int, code: str) -> None:
+    events = await events_of(chat(ScriptedEngine(fault)), ask("Is the bridge closed?"))
+    end = events[-1]
+    assert isinstance(end, Failed)
+    assert (end.status, end.code) == (status, code)
+
+
+async def test_an_engine_that_ends_without_an_end_is_an_error() -> None:
+    class Cut(ScriptedEngine):
+        async def generate(self, request: Any) -> Any:
+            async for batch in super().generate(request):
+                if not hasattr(batch[0], "reason"):
+                    yield batch
+
+    events = await events_of(chat(Cut("The bridge is closed.")), ask("Is the bridge closed?"))
+    assert isinstance(events[-1], Failed)
+
+
+async def test_leaving_early_closes_the_generation() -> None:
+    engine = ScriptedEngine(*["The bridge is closed. "] * 50)
+    stream = chat(engine).stream(ask("Is the bridge closed?"))
+    async for event in stream:
+        if isinstance(event, Delta):
+            break
+    await stream.aclose()  # type: ignore[attr-defined]
+    assert engine.closed == 1
+    assert engine.yielded < 50
+
+
+async def test_posts_that_do_not_fit_beside_the_question_are_an_error_and_not_no_evidence() -> None:
+    engine = ScriptedEngine("x", context_tokens=400)
+    events = await events_of(chat(engine), ask("word " * 390, max_tokens=8))
+    end = events[-1]
+    assert isinstance(end, Failed)
+    assert end.code == "context_length_exceeded"
+
+
+async def test_the_callers_sampling_reaches_the_engine() -> None:
+    engine = ScriptedEngine("It is closed.")
+    request = ask("Is it closed?", max_tokens=9, temperature=0.7, top_p=0.9, seed=5, stop=("END",))
+    await events_of(chat(engine), request)
+    sampling = engine.requests[0].sampling
+    assert (sampling.max_tokens, sampling.temperature, sampling.top_p, sampling.seed) == (9, 0.7, 0.9, 5)
+    assert sampling.stop == ("END",)
+
+
+def test_a_short_follow_up_is_searched_with_the_question_before_it() -> None:
+    before = Message("user", "What happened at the harbour bridge?")
+    messages = [before, Message("assistant", "It closed."), Message("user", "And now?")]
+    assert search_text(messages) == "What happened at the harbour bridge? And now?"
+    assert search_text([before]) == before.text
+    long = Message("user", "When does the night market open this weekend?")
+    assert search_text([before, long]) == long.text
