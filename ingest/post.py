@@ -47,11 +47,18 @@ class Post:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """A post that must no longer be found. `version_us`: later versions of the post may come back."""
+    """A post that must no longer be found.
+
+    With `if_newer` it is one more version of the post, that has nothing to show: it removes what is stored unless that
+    is newer than `version_us`, so that a removal delivered again does not remove a post that has come back since.
+    Without, its place in the order is only guessed: it removes whatever is stored. Either way a later version of the
+    post may come back: later than `version_us`, and without `if_newer` later than what was stored, too.
+    """
 
     post_id: str
     version_us: int
-    reason: str = "deleted"
+    reason: str = "deleted"  # "deleted", "consent", "empty", "screened"
+    if_newer: bool = False
 
 
 @dataclass(frozen=True, slots=True)

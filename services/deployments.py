@@ -121,7 +121,9 @@ class Ingester:
         from ingest.feed import KafkaFeed
         from ingest.loop import IngestLoop
 
-        feed = KafkaFeed(settings.brokers, settings.feed.topic, settings.feed.group)
+        # Kafka refuses sessions under 6 s; the embedded broker makes the first member wait for half of one.
+        patience = {"session_timeout_s": 2.0, "stall_s": 5.0} if settings.has_embedded_broker else {}
+        feed = KafkaFeed(settings.brokers, settings.feed.topic, settings.feed.group, **patience)
         self.loop = IngestLoop(feed, RemoteScreen(safety), RemoteRetriever(retriever), RemoteIndex(index))
         self.task = asyncio.get_running_loop().create_task(self.loop.run())
 

@@ -51,10 +51,10 @@ class Supply:
         feed = self._settings.feed
         if feed.source == "none":
             return
-        round = 0
+        turn = 0
         while True:
-            events = read_events(_records(round))
-            present_us = round(NOW.timestamp() * 1_000_000) if round == 0 else None
+            events = read_events(_records(turn))
+            present_us = round(NOW.timestamp() * 1_000_000) if turn == 0 else None
             try:
                 async with Publisher(self._settings.brokers, feed.topic) as publisher:
                     published = await publisher.run(replay(events, speed=feed.speed, present_us=present_us))
@@ -63,14 +63,14 @@ class Supply:
                 await asyncio.sleep(RETRY_S)
                 continue
             logger.info("the sample feed ended: %d posts, %d removals", published.posts, published.removals)
-            round += 1
+            turn += 1
 
 
-def _records(round: int) -> Iterator[dict[str, Any]]:
+def _records(turn: int) -> Iterator[dict[str, Any]]:
     """The feed, again and again: the same stories under new post ids."""
     for record in sample_records():
         text = json.dumps(record)
-        yield json.loads(text if round == 0 else text.replace('"sample:', f'"sample:{round}-'))
+        yield json.loads(text if turn == 0 else text.replace('"sample:', f'"sample:{turn}-'))
 
 
 def suggestions(settings: Settings) -> tuple[str, ...]:

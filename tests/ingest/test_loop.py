@@ -1,0 +1,290 @@
+"""The ingest loop: what a batch leaves in the index, and that nothing is lost when a part fails."""
+
+import asyncio
+import gc
+import itertools
+import json
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer
+from ingest_parts import FakeEmbedder, FakeFeed, FakeIndex, FakeScreen, raw, until
+
+from ingest.feed import FeedRecord, KafkaFeed, plain_producer
+from ingest.loop import IngestLoop
+from ingest.publish import Publisher
+
+CREATED = "2026-07-04T14:38:06Z"
+
+
+def version(number: int) -> str:
+    return str(1_783_175_886_090 + number)
+
+
+def post(post_id: str, text: str, number: int = 0, **fields: Any) -> dict[str, Any]:
+    return {"id": post_id, "text": text, "created_at": CREATED, "version": version(number)} | fields
+
+
+def records(*given: dict[str, Any] | bytes | tuple[str, int | None]) -> list[FeedRecord]:
+    """A topic object, bytes as they are, or (post id, version) for a deletion; version None states none."""
+    made = []
+    for offset, item in enumerate(given):
+        if isinstance(item, tuple):
+            headers = () if item[1] is None else (("version", version(item[1]).encode()),)
+            made.append(raw(offset, None, item[0].encode(), headers=headers))
+        else:
+            made.append(raw(offset, item if isinstance(item, bytes) else json.dumps(item).encode()))
+    return made
+
+
+class Running:
+    """The loop over given batches, run until they are committed."""
+
+    def __init__(self, *batches: Sequence[FeedRecord]) -> None:
+        self.feed, self.screen, self.embedder, self.index = (
+            FakeFeed(*batches),
+            FakeScreen(),
+            FakeEmbedder(),
+            FakeIndex(),
+        )
+        self.pauses: list[float] = []
+        self.unhealthy: list[str] = []
+        self.loop = IngestLoop(
+            self.feed, self.screen, self.embedder, self.index, clock=lambda: 1_900_000_000_000, sleep=self._sleep
+        )
+
+    async def _sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.unhealthy.append(self.loop.stats().reason)
+        await asyncio.sleep(0)
+
+    async def until_committed(self) -> None:
+        running = asyncio.create_task(self.loop.run())
+        await until(lambda: running.done() or len(self.feed.committed) == len(self.feed.batches))
+        await self.loop.stop()
+        await asyncio.wait_for(running, 10)
+
+
+async def ingested(*batches: Sequence[FeedRecord]) -> Running:
+    running = Running(*batches)
+    await running.until_committed()
+    return running
+
+
+async def test_posts_become_passages() -> None:
+    author = {"id": "a", "handle": "ana", "name": "Ana"}
+    running = await ingested(records(post("t:1", "one", author=author), post("t:2", "two")))
+    assert running.index.texts == {"t:1": "one", "t:2": "two"}
+    first = running.index.passages[0]
+    assert (first.number, first.text, first.vector) == (0, "one", (1.0, 3.0))
+    assert first.post.author.name == "Ana" and first.post.received_ms == 1_800_000_000_000
+    stats = running.loop.stats()
+    assert (stats.records, stats.posts, stats.removals, stats.healthy, stats.reason) == (2, 2, 0, True, "")
+    assert stats.last_applied_ms == 1_900_000_000_000
+
+
+BATCHES: list[tuple[list[Any], dict[str, str]]] = [
+    ([post("t:1", "old", 1), post("t:1", "new", 2)], {"t:1": "new"}),
+    ([post("t:1", "new", 2), post("t:1", "old", 1)], {"t:1": "new"}),  # T5
+    ([post("t:1", "first", 1), post("t:1", "second", 1)], {"t:1": "second"}),
+    ([post("t:1", "text", 1), ("t:1", 2)], {}),
+    ([("t:1", 2), post("t:1", "text", 1)], {}),  # T6
+    ([("t:1", 2), post("t:1", "text", 2)], {}),
+    ([("t:1", 1), post("t:1", "back", 2)], {"t:1": "back"}),
+    ([post("t:1", "text", 3), ("t:1", 1), post("t:1", "late", 2)], {"t:1": "text"}),  # a late deletion of version 1
+    ([post("t:1", "text", 10**10), ("t:1", None), post("t:1", "late", 10**10)], {}),  # whatever is there, it goes
+    ([post("t:1", "old", 1), ("t:1", 2), post("t:1", "back", 3), post("t:1", "late", 2)], {"t:1": "back"}),
+    ([post("t:1", "old", 1), post("t:1", "", 2)], {}),
+    ([post("t:1", "new", 2), post("t:1", "", 1)], {"t:1": "new"}),
+    ([post("t:1", "old", 1), post("t:1", "bad", 2)], {}),
+    ([post("t:1", "bad", 1), post("t:1", "good", 2)], {"t:1": "good"}),
+    ([post("t:1", "good", 2), post("t:1", "bad", 1)], {"t:1": "good"}),
+    ([post("t:1", "text", 1), post("t:1", "text", 1, consent={"indexable": False})], {}),
+    ([post("t:1", "old", 1), post("t:1", "nan", 2)], {}),
+    ([("t:none", 1), ("t:none", None)], {}),  # T2
+]
+
+
+@pytest.mark.parametrize(("batch", "found"), BATCHES)
+async def test_what_is_found_after_a_batch_and_after_the_same_records_one_by_one(
+    batch: list[Any], found: dict[str, str]
+) -> None:
+    whole = await ingested(records(*batch))
+    assert whole.index.texts == found
+    one_by_one = await ingested(*([record] for record in records(*batch)))
+    assert one_by_one.index.texts == found
+
+
+@pytest.mark.parametrize(("batch", "found"), BATCHES)
+async def test_a_batch_delivered_again_changes_nothing(batch: list[Any], found: dict[str, str]) -> None:
+    twice = await ingested(records(*batch), records(*batch))
+    assert twice.index.texts == found
+
+
+@pytest.mark.parametrize(
+    "order", list(itertools.permutations([post("t:1", "a", 1), post("t:1", "b", 2), post("t:1", "c", 3)]))
+)
+async def test_edits_in_any_order_end_with_the_newest(order: Sequence[Any]) -> None:
+    assert (await ingested(records(*order))).index.texts == {"t:1": "c"}
+
+
+async def test_nothing_leaves_that_has_not_passed_the_screen() -> None:
+    shy = {"name": "Ana secret", "handle": "ana"}
+    running = await ingested(records(post("t:1", "my secret", author=shy), post("t:2", "x", author={"name": "bad"})))
+    first, second = running.index.passages
+    assert (first.text, first.post.text, first.post.author.name) == ("my [secret]", "my [secret]", "Ana [secret]")
+    assert (second.post.author.name, running.index.texts["t:2"]) == ("", "x")
+    assert running.loop.stats().rewritten == 1
+
+
+async def test_a_blocked_post_takes_its_older_version_away() -> None:
+    running = await ingested(records(post("t:1", "good", 1)), records(post("t:1", "bad", 2)))
+    assert running.index.texts == {}
+    stats = running.loop.stats()
+    assert (stats.blocked, stats.posts, stats.removals) == (1, 1, 1)
+
+
+async def test_a_long_post_is_several_passages() -> None:
+    running = await ingested(records(post("t:1", "One sentence of several words. " * 100)))
+    passages = running.index.passages
+    assert len(passages) > 1 and [passage.number for passage in passages] == list(range(len(passages)))
+    assert running.loop.stats().posts == 1
+
+
+async def test_malformed_records_are_set_aside_counted_and_passed(caplog: pytest.LogCaptureFixture) -> None:
+    """T1: the offset moves on; the log names the place and never the content."""
+    caplog.set_level(logging.DEBUG)
+    batch = records(
+        b"not json: private words", b"", post("t:1", "one"), post("", "private words"), post("t:2", "two", mood=1)
+    )
+    running = await ingested(batch)
+    assert running.index.texts == {"t:1": "one", "t:2": "two"}
+    assert running.feed.aside == [(0, "json"), (1, "null"), (3, "id")]
+    stats = running.loop.stats()
+    assert stats.malformed == {"json": 1, "null": 1, "id": 1} and stats.dropped_fields == {"mood": 1}
+    assert "json, topic posts, partition 0, offset 0" in caplog.text and "private" not in caplog.text
+
+
+async def test_a_flood_of_field_names_is_counted_under_one() -> None:
+    names = {f"field{number}": 1 for number in range(500)}
+    dropped = (await ingested(records(post("t:1", "one", **names)))).loop.stats().dropped_fields
+    assert sum(dropped.values()) == 500 and len(dropped) <= 201 and dropped["(others)"] == 300
+
+
+@pytest.mark.parametrize("part", ["screen", "embedder", "index", "feed"])
+async def test_a_part_that_fails_is_asked_again_until_it_works(part: str) -> None:
+    running = Running(records(post("t:1", "one"), b"bad json", ("t:9", 1)), records(post("t:2", "two")))
+    getattr(running, part).failures = 9
+    await running.until_committed()
+    assert running.index.texts == {"t:1": "one", "t:2": "two"}
+    assert running.pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0]
+    label = {"feed": "dead letters"}.get(part, part)
+    assert set(running.unhealthy) == {f"{label}: Down"}
+    stats = running.loop.stats()
+    assert (stats.retries, stats.healthy, stats.posts) == (9, True, 2)
+
+
+async def test_nothing_is_committed_before_it_is_in_the_index() -> None:
+    running = Running(records(post("t:1", "one")))
+    running.index.failures = 10**9
+    task = asyncio.create_task(running.loop.run())
+    await until(lambda: running.pauses)
+    assert not running.feed.committed and not running.loop.stats().healthy
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not running.feed.committed
+
+
+async def test_too_few_answers_are_a_failure() -> None:
+    """A screen that answers for fewer texts must not shift verdicts from one post to the next."""
+    running = Running(records(post("t:1", "bad"), post("t:2", "fine")))
+    whole, answers = running.screen.check_posts, []
+
+    async def first_one_short(texts: Sequence[str]) -> Any:
+        answers.append(await whole(texts))
+        return answers[-1][1:] if len(answers) == 1 else answers[-1]
+
+    running.screen.check_posts = first_one_short  # type: ignore[method-assign]
+    await running.until_committed()
+    assert running.index.texts == {"t:2": "fine"} and len(answers) == 2
+
+
+async def test_stop_lets_the_batch_in_hand_be_committed() -> None:
+    running = Running(records(post("t:1", "one")), records(post("t:2", "two")))
+    running.index.failures = 10**9
+    task = asyncio.create_task(running.loop.run())
+    await until(lambda: running.pauses)
+    await running.loop.stop()
+    assert not running.feed.committed
+    running.index.failures = 0
+    await asyncio.wait_for(task, 10)
+    assert running.index.texts == {"t:1": "one"} and len(running.feed.committed) == 1
+
+
+async def test_an_unhealthy_feed_is_an_unhealthy_loop() -> None:
+    running = Running(records(post("t:1", "one")))
+    running.feed.fault, running.feed.lag_records = "the broker has not answered for 7 s", 12
+    stats = running.loop.stats()
+    assert (stats.healthy, stats.reason, stats.lag_records) == (False, "the broker has not answered for 7 s", 12)
+
+
+async def test_through_the_broker(brokers: str, topic: str, tmp_path: Path) -> None:
+    """Poison, posts, edits out of order and deletions from a topic; the poison is kept on the dead-letter topic."""
+    index = FakeIndex()
+    feed = KafkaFeed(brokers, topic, topic, session_timeout_s=2.0)
+    loop = IngestLoop(feed, FakeScreen(), FakeEmbedder(), index)
+    running = asyncio.create_task(loop.run())
+    poison = [b"", b"null", b"{", b"\xff\xfe", b"[1]", b'{"id": 7}', b"[" * 5000, b'{"id": "t:p", "text": 1}']
+    async with Publisher(brokers, topic) as publisher:
+        for number in range(20):
+            await publisher.publish(post(f"t:{number}", f"text {number}", 1))
+        producer = plain_producer([brokers])
+        await producer.start()
+        for value in poison:
+            await producer.send_and_wait(topic, value, b"poison")
+        await producer.send_and_wait(topic, json.dumps(post("t:1", "late", 0)).encode(), b"t:1")
+        await producer.stop()
+        await publisher.publish(post("t:2", "edited", 2))
+        await publisher.remove("t:0")
+        await publisher.publish(post("t:0", "late", 1))
+        await publisher.publish(post("t:end", "end"))
+    wanted = {f"t:{number}": f"text {number}" for number in range(1, 20)} | {"t:2": "edited", "t:end": "end"}
+    await until(lambda: running.done() or (index.texts == wanted and not loop.stats().lag_records))
+    await loop.stop()
+    await running
+    assert index.texts == wanted
+    assert sum(loop.stats().malformed.values()) == len(poison)
+    consumer = AIOKafkaConsumer(f"{topic}.dlq", bootstrap_servers=brokers, auto_offset_reset="earliest")
+    await consumer.start()
+    kept = [await asyncio.wait_for(consumer.getone(), 20) for _ in poison]
+    await consumer.stop()
+    assert [record.value for record in kept] == poison
+    assert dict(kept[3].headers)["reason"] == b"utf8"
+
+
+async def test_a_cancelled_loop_leaves_the_group_and_no_connection_behind(brokers: str, topic: str) -> None:
+    """An unclosed connection is a warning, and so a failure, when it is collected."""
+    index = FakeIndex(failures=10**9)
+    feed = KafkaFeed(brokers, topic, topic, session_timeout_s=2.0)
+    loop = IngestLoop(feed, FakeScreen(), FakeEmbedder(), index)
+    async with Publisher(brokers, topic) as publisher:
+        await publisher.publish(post("t:1", "one"))
+    running = asyncio.create_task(loop.run())
+    await until(lambda: loop.stats().retries)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert not loop.stats().healthy
+    del running
+    gc.collect()
+
+    index.failures = 0
+    again = IngestLoop(KafkaFeed(brokers, topic, topic, session_timeout_s=2.0), FakeScreen(), FakeEmbedder(), index)
+    running = asyncio.create_task(again.run())
+    await until(lambda: index.texts == {"t:1": "one"})  # it was not committed, so it comes again
+    await again.stop()
+    await running
