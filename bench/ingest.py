@@ -3,7 +3,7 @@
 Against the whole service (`serve run services.app`), at a steady rate, through the embedded broker, the screen, the
 embedder and the index; the search is the Retriever's own.
 
-    python bench/ingest.py [--quick] [--rate 20] [--seconds 60]
+    python -m bench.ingest [--quick] [--rate 20] [--seconds 60]
 """
 
 import argparse
@@ -18,7 +18,7 @@ from typing import Any
 
 import ray
 from aiokafka import AIOKafkaProducer
-from figures import figure, hardware, median, percentile, say
+from bench.figures import figure, hardware, median, percentile, say
 from ray import serve
 
 from tests.e2e.running import Service, service

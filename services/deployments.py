@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ray.serve")
 Handle = DeploymentHandle[Any]
+EXPIRE_EVERY_S = 60.0
 
 
 class SafetyFilter:
@@ -47,14 +48,22 @@ class SafetyFilter:
 class Index:
     """The one owner of the embedded index. Edge holds the GIL in every call: one thread, one call at a time."""
 
-    def __init__(self, settings: Settings) -> None:
+    async def __init__(self, settings: Settings) -> None:
         from ingest.index_edge import EdgeIndex
 
         self.thread = ThreadPoolExecutor(1, "index")
         self.index = EdgeIndex(settings.index_dir)
+        self.window_ms = int(settings.index.window_h * 3_600_000)
+        self.expiring = asyncio.get_running_loop().create_task(self._expire())
 
     async def apply(self, passages: Sequence[Passage], removals: Sequence[Removal]) -> "ApplyReport":
-        return await self._run(self.index.apply, passages, removals)
+        """Slice by slice, so that a search waits for one slice and not for the batch."""
+        from ingest.index import ApplyReport, slices
+
+        report = ApplyReport()
+        for some_passages, some_removals in slices(passages, removals):
+            report += await self._run(self.index.apply, some_passages, some_removals)
+        return report
 
     async def search(self, query: "Query") -> list[Match]:
         return await self._run(self.index.search, query)
@@ -65,6 +74,15 @@ class Index:
     async def summary(self) -> dict[str, int | None]:
         """{"posts": live posts, "newest_ms": sort time of the newest}."""
         return await self._run(lambda: {"posts": self.index.count(), "newest_ms": self.index.newest_ms()})
+
+    async def check_health(self) -> None:
+        if self.expiring.done():
+            await self.expiring
+
+    async def _expire(self) -> None:
+        while True:
+            await asyncio.sleep(EXPIRE_EVERY_S)
+            await self._run(self.index.expire, time.time_ns() // 1_000_000 - self.window_ms)
 
     async def _run(self, call: Any, *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self.thread, call, *arguments)

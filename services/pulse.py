@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Handle = DeploymentHandle[Any]
 LOOK_EVERY_S = 1.0
 LOOK_TIMEOUT_S = 5.0
-MAX_LAG_RECORDS = 500  # more than this behind the topic: answers would miss what was posted just now
+MAX_LAG_RECORDS = 200  # more than this behind the topic: answers would miss what was posted just now
 
 
 class Pulse:
