@@ -22,6 +22,7 @@ MAX_PER_AUTHOR = 2
 FLOOR = 0.65  # of cosine + WORDS_WEIGHT * the share of the question's words that the post holds
 WORDS_WEIGHT = 0.3
 MIN_WORDS = 0.34  # of the share: where the model knows no language, any two texts are near
+CLEAR = 0.8  # with any of the words, enough by itself: "What caused the Driftbox outage?" - "Driftbox is down"
 
 
 def fuse(bm25: np.ndarray, cosine: np.ndarray) -> np.ndarray:
@@ -42,7 +43,8 @@ def recency(sort_ms: np.ndarray, now_ms: int) -> np.ndarray:
 def above_floor(match: Match) -> bool:
     """Whether the match bears on the question at all. A question without a word of its own ("hello") has none."""
     words = match.why["words"]
-    return words >= MIN_WORDS and match.why["cosine"] + WORDS_WEIGHT * words >= FLOOR
+    nearness = match.why["cosine"] + WORDS_WEIGHT * words
+    return nearness >= (FLOOR if words >= MIN_WORDS else CLEAR) and words > 0
 
 
 def cap_authors(matches: Sequence[Match], limit: int) -> list[Match]:

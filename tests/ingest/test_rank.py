@@ -53,4 +53,6 @@ def test_the_floor_asks_for_a_word_and_for_meaning():
     assert is_above(0.4, 1.0)
     assert not is_above(0.3, 1.0)
     assert not is_above(0.45, 0.5)
-    assert not is_above(0.95, 0.33)
+    assert is_above(0.75, 0.33)
+    assert not is_above(0.65, 0.33)
+    assert not is_above(0.95, 0.0)
