@@ -18,9 +18,9 @@ from typing import Any
 
 import ray
 from aiokafka import AIOKafkaProducer
-from bench.figures import figure, hardware, median, percentile, say
 from ray import serve
 
+from bench.figures import figure, hardware, median, percentile, say
 from tests.e2e.running import Service, service
 
 WORDS = (
