@@ -1,5 +1,6 @@
 """What enters and leaves the engine. Knows no torch and no Ray."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -8,7 +9,8 @@ FinishReason = Literal["stop", "length", "cancelled"]
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How to choose the next token. `temperature` 0 is greedy; `top_k` 0 and `top_p` 1 keep the whole distribution."""
+    """How to choose the next token. `temperature` 0 is greedy; `top_k` 0 and `top_p` 1 keep the whole distribution.
+    Raises ValueError when a number is outside its range."""
 
     max_tokens: int = 256
     temperature: float = 0.0
@@ -18,12 +20,30 @@ class Sampling:
     seed: int = 0
     stop: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        _require(self.max_tokens >= 1, "max_tokens", self.max_tokens, "at least 1")
+        _require(0 <= self.temperature < math.inf, "temperature", self.temperature, "0 or more")
+        _require(0 < self.top_p <= 1, "top_p", self.top_p, "above 0 and at most 1")
+        _require(self.top_k >= 0, "top_k", self.top_k, "0 or more")
+        _require(0 < self.repetition_penalty < math.inf, "repetition_penalty", self.repetition_penalty, "above 0")
+
+
+def _require(holds: bool, name: str, value: float, wanted: str) -> None:
+    if not holds:
+        raise ValueError(f"{name} is {value}, must be {wanted}")
+
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
+    """`id` is unique among the requests under way. Raises ValueError when the prompt is empty."""
+
     id: str
     prompt_ids: tuple[int, ...] = field(repr=False)
     sampling: Sampling = Sampling()
+
+    def __post_init__(self) -> None:
+        if not self.prompt_ids:
+            raise ValueError("the prompt has no tokens")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
+from model_runtime.tokenizer import TemplateRefused
 from safety.token_window import TokenWindow
 
 from ingest.post import Match
@@ -46,7 +47,6 @@ logger = logging.getLogger("ray.serve")
 
 MAX_POSTS = 5
 DEFAULT_MAX_TOKENS = 192
-REPETITION_PENALTY = 1.1  # a small model repeats itself without it
 
 NO_POSTS = "I have no recent posts about this."
 REFUSED = "I can't help with this request."
@@ -98,6 +98,9 @@ class Chat:
         except PromptTooLong as error:
             message = f"The request needs {error.length} tokens; the limit is {error.limit}. Shorten the messages."
             yield Failed(400, "invalid_request_error", "context_length_exceeded", message)
+        except TemplateRefused as error:
+            message = f"The model's chat template does not take these messages: {error.reason}"
+            yield Failed(400, "invalid_request_error", "unsupported_messages", message)
         except QueueFull:
             yield Failed(503, "server_error", "overloaded", "Too many requests are waiting; try again.", 5)
         except Unavailable as error:
@@ -229,7 +232,6 @@ def _sampling(request: ChatRequest, max_tokens: int) -> Sampling:
         max_tokens=max_tokens,
         temperature=0.0 if request.temperature is None else request.temperature,
         top_p=1.0 if request.top_p is None else request.top_p,
-        repetition_penalty=REPETITION_PENALTY,
         seed=secrets.randbits(62) if request.seed is None else request.seed,
         stop=request.stop,
     )
