@@ -175,6 +175,10 @@ class Generator:
         await self.started
         return self.group.card()
 
+    async def streams(self) -> int:
+        await self.started
+        return self.group.streams
+
     async def check_health(self) -> None:
         if self.started.done():
             await self.started

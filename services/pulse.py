@@ -42,6 +42,7 @@ class Pulse:
         self._summary: dict[str, int | None] = {"posts": 0, "newest_ms": None}
         self._stats: IngestStats | None = None
         self._card: ModelCard | None = None
+        self._running = 0
         self._since_s = int(time.time())
 
     async def watch(self) -> None:
@@ -50,24 +51,26 @@ class Pulse:
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def _look(self) -> None:
-        verdicts, summary, _, stats, card = await asyncio.gather(
+        verdict, summary, vectors, stats, streams = await asyncio.gather(
             self._screen.check("ok", "question"),
             _seen(call("Index", self._index.summary.remote(), LOOK_TIMEOUT_S)),
             _seen(call("Retriever", self._retriever.present.remote([]), LOOK_TIMEOUT_S)),
             _seen(call("Ingester", self._ingester.stats.remote(), LOOK_TIMEOUT_S)),
-            _seen(self._engine.card(LOOK_TIMEOUT_S)),
+            _seen(self._engine.streams(LOOK_TIMEOUT_S)),
         )
-        reasons = [] if verdicts.text == "ok" else ["the safety filter does not answer"]
-        for part, seen in (("index", summary), ("retriever", _), ("model", card), ("feed", stats)):
-            if isinstance(seen, Unavailable):
-                reasons.append(f"the {part} does not answer")
+        reasons = [] if verdict.text == "ok" else ["the safety filter does not answer"]
+        parts = {"index": summary, "retriever": vectors, "feed": stats, "model": streams}
+        reasons += [f"the {part} does not answer" for part, seen in parts.items() if isinstance(seen, Unavailable)]
         if not isinstance(summary, Unavailable):
             self._summary = summary
-        if not isinstance(card, Unavailable):
-            self._card = card
         if not isinstance(stats, Unavailable):
             self._stats = stats
             reasons += _feed_reasons(stats)
+        if not isinstance(streams, Unavailable):
+            self._running = streams
+            if self._card is None:
+                card = await _seen(self._engine.card())
+                self._card = None if isinstance(card, Unavailable) else card
         self._reasons = reasons
 
     async def ready(self) -> list[str]:
@@ -95,6 +98,7 @@ class Pulse:
             "posts": self.live_posts(),
             "newest_age_ms": age_ms,
             "lag": self._stats.lag_records if self._stats else None,
+            "running": self._running,
             "suggestions": self._suggestions,
         }
 

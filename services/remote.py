@@ -128,6 +128,11 @@ class RemoteEngine:
         card: ModelCard = await call("Generator", self._handle.card.remote(), timeout_s)
         return card
 
+    async def streams(self, timeout_s: float) -> int:
+        """Answers under way. Waits, like everything else here, until the model is loaded."""
+        streams: int = await call("Generator", self._handle.streams.remote(), timeout_s)
+        return streams
+
     async def generate(self, request: GenerationRequest) -> AsyncIterator[list[Token | Finished]]:
         """Each item is all that has accumulated. Closing it cancels the generation. Raises what the engine raises."""
         response = self._handle.options(stream=True).generate.remote(request)
