@@ -1,0 +1,139 @@
+"""Phone numbers by the numbering plans of `phonenumbers`: with a country code anywhere, else as 28 regions dial them.
+
+The plans alone prove little (Germany's takes most rows of digits), so a number without a country code also needs the
+look of a phone number, or a word such as "call" to its left.
+"""
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+
+import phonenumbers
+import regex
+from phonenumbers import PhoneMetadata
+
+from safety.identifier import Identifier, has_word_before
+from safety.normalise import Normalised
+
+REGIONS = re.findall(
+    r"\w+",
+    "US GB DE FR ES IT NL BE CH AT SE NO DK FI IS PT PL HU IE CY BR MX IN ZA AU NZ JP SI",
+)
+KINDS = ("fixed_line", "mobile", "toll_free", "premium_rate", "shared_cost", "personal_number", "voip", "uan")
+
+SEPARATOR = r"(?:[./]|[ ]?-[ ]?|[ ]?\)[ .\-]?|[ ]?\(|[ ])?+"
+# Rows of digits that do not continue a word, an amount, a decimal, a time, a path or a handle.
+CANDIDATE = regex.compile(rf"(?<![\w@#&=%$€£/]|\d[.:,]|[$€£#@&] )(?:\+ ?)?\(?\d(?:{SEPARATOR}\d){{6,}}+")
+EXTENSION = regex.compile(r"[ ,;]{0,2}(?:x|ext\.?|extension|#|anexo|durchwahl)[ .:]{0,2}\d{1,6}(?!\w)")
+GROUP = re.compile(r"\d+")
+MAX_DIGITS, MAX_GROUPS = 17, 9
+
+WORDS = (
+    "phone|phones|telephone|tel|mobile|mob|cell|cellphone|landline|desk|fax|call|calls|called|calling|dial|text|texting|"
+    "message|messages|sms|whatsapp|signal|ring|hotline|helpline|contact|reach|answering|answer|ph|my number|her number|"
+    "his number|phone number|registered|teléfono|telefono|tfno|móvil|movil|celular|llama|llame|llamad|llámame|llamar|"
+    "llámanos|mi número|telefon|telefonnummer|handy|handynummer|mobil|anruf|anrufen|ruf|rufe|rufen|rufnummer|"
+    "meine nummer|téléphone|portable|appelez|appelle|mon numéro"
+)
+NOT_A_PHONE = regex.compile(
+    r"(?:1[5-9]|20)\d\d ?[-/] ?(?:1[5-9]|20)?\d\d"  # years
+    r"|(?:19|20)\d\d[-/. ][01]?\d[-/. ][0-3]?\d(?:\D.*)?"  # 2021-03-01 07
+    r"|[0-3]?\d[-/. ][0-3]?\d[-/. ](?:19|20)\d\d(?:\D.*)?"  # 01.03.2021 10
+    r"|[0-3]?\d[-/.][0-3]?\d[-/.]\d\d"
+    r"|\d+\.\d+"  # a decimal
+    r"|(?:\d{1,3}\.){3}\d{1,3}"  # an IPv4 address
+)
+# How phone numbers look without a country code: (510) 555-0130, 510.555.0130, 020 7946 0958, 01 84 17 61 18,
+# 600 123 456.
+LOOKS = regex.compile(
+    r"\(?[2-9]\d\d(?:\) ?| - |[-. ])\d{3}(?: - |[-. ])\d{4}"
+    r"|\(0?\d{2,5}\)[ -]?\d{3,5}[ -]?\d{3,6}"
+    r"|0\d{2,4}[ /-]\d{3,4}[ -]?\d{3,5}"
+    r"|0\d(?:[ .-]\d\d){4}"
+    r"|0\d{2,4}[ /]\d{2,3}(?: ?\d\d){2,3}"
+    r"|0[1-9]\d{8,9}"
+    r"|[679]\d\d([ -])\d{3}\1\d{3}"
+)
+THOUSANDS = regex.compile(r"\d{1,3}(?:[ .]\d{3})+")
+
+
+@lru_cache(maxsize=1)
+def _plans() -> tuple[regex.Pattern[str], ...]:
+    """The national numbers that exist in each region, as dialled inside it."""
+    plans = []
+    for region in REGIONS:
+        plan = PhoneMetadata.metadata_for_region(region)
+        assert plan is not None
+        kinds = {desc.national_number_pattern for kind in KINDS if (desc := getattr(plan, kind))} - {None}
+        rules = [shape.national_prefix_formatting_rule for shape in plan.number_format]
+        trunk = plan.national_prefix or ""
+        optional = "" if trunk == "0" and all(rule and "0" in rule for rule in rules) else "?"
+        plans.append(regex.compile(rf"(?:{trunk}){optional}(?:{'|'.join(sorted(kinds))})"))
+    return tuple(plans)
+
+
+def phones(text: Normalised) -> Iterator[Identifier]:
+    """Phone numbers of 7 to 15 digits with their extensions; no dates, years, amounts or decimals."""
+    for run in CANDIDATE.finditer(text.text):
+        groups = [match.span() for match in GROUP.finditer(text.text, run.start(), run.end())]
+        first = 0
+        while first < len(groups):
+            start = run.start() if first == 0 else _with_sign(text.text, groups[first][0])
+            found = _phone_at(text, start, groups[first : first + MAX_GROUPS])
+            if found is None:
+                first += 1
+                continue
+            identifier, used = found
+            first += used
+            yield identifier
+
+
+def _with_sign(text: str, start: int) -> int:
+    """The start of a number with the "+" or "(" that stands before its first digit."""
+    while text[start - 1] in "+(":
+        start -= 1
+    return start
+
+
+def _phone_at(text: Normalised, start: int, groups: list[tuple[int, int]]) -> tuple[Identifier, int] | None:
+    """The longest phone number at `start` that ends with a group, and how many groups it takes."""
+    if start and text.text[start - 1] not in " \n\t" and start == groups[0][0] and text.text[start - 1] in ".-/)":
+        return None  # the middle of a longer row
+    named: bool | None = None
+    for count in range(len(groups), 0, -1):
+        end = groups[count - 1][1]
+        if text.text[end : end + 1].isalnum() and not EXTENSION.match(text.lower, end):
+            continue
+        written = text.text[start:end]
+        digits = "".join(filter(str.isdigit, written))
+        if not 7 <= len(digits) <= MAX_DIGITS:
+            continue
+        rule = _rule(written, digits)
+        if rule is None and not NOT_A_PHONE.fullmatch(written):
+            if named is None:
+                named = has_word_before(text.lower, start, WORDS)
+            if named and any(plan.fullmatch(digits) for plan in _plans()):
+                rule = "named"
+        if rule is not None:
+            extension = EXTENSION.match(text.lower, end)
+            return Identifier("phone", start, extension.end() if extension else end, rule, 0.8), count
+    return None
+
+
+def _rule(written: str, digits: str) -> str | None:
+    """How a number proves itself without a word to its left, or None."""
+    if written.startswith(("+", "00", "(+", "(00")):
+        return "international" if _is_international(digits.removeprefix("00")) else None
+    if not LOOKS.fullmatch(written) or NOT_A_PHONE.fullmatch(written):
+        return None
+    if len(digits) == 10 and digits[0] in "23456789":
+        return "look"  # the North American form is enough: invented and freed area codes are numbers too
+    return "look" if any(plan.fullmatch(digits) for plan in _plans()) else None
+
+
+def _is_international(digits: str) -> bool:
+    try:
+        number = phonenumbers.parse(f"+{digits}", None)
+    except phonenumbers.NumberParseException:
+        return False
+    return phonenumbers.is_possible_number(number)

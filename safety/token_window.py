@@ -1,0 +1,52 @@
+"""Screens one answer while it streams: text leaves in sentences, each judged before a character of it goes."""
+
+from typing import Protocol
+
+from safety.sentences import Sentences
+from safety.verdict import Action, Surface, Verdict
+
+
+class Judge(Protocol):
+    """A screen that may be far away."""
+
+    async def check(self, text: str, surface: Surface) -> Verdict: ...
+
+
+class TokenWindow:
+    """Holds the text of one answer until its sentences are judged. For one task: pushes must not overlap.
+
+    However the text is cut into pushes, what leaves is the same. `blocked` is the verdict that ended the answer:
+    nothing leaves after it, nor after a judge that raised or was cancelled.
+    """
+
+    def __init__(self, judge: Judge) -> None:
+        self._judge = judge
+        self._sentences = Sentences()
+        self._open = True
+        self.blocked: Verdict | None = None
+
+    async def push(self, text: str) -> list[str]:
+        """The screened sentences that may leave now, white space included; raises what the judge raises."""
+        if not self._open:
+            return []
+        return await self._screened(self._sentences.feed(text))
+
+    async def finish(self) -> list[str]:
+        """The rest, screened. Nothing can be pushed after it."""
+        if not self._open:
+            return []
+        rest = await self._screened(self._sentences.close())
+        self._open = False
+        return rest
+
+    async def _screened(self, sentences: list[str]) -> list[str]:
+        safe: list[str] = []
+        for sentence in sentences:
+            self._open = False  # until the verdict is here, so that a fault leaves the window shut
+            verdict = await self._judge.check(sentence, "answer")
+            if verdict.action is Action.BLOCK:
+                self.blocked = verdict
+                return safe
+            self._open = True
+            safe.append(verdict.text)
+        return safe
