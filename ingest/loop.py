@@ -41,11 +41,13 @@ class Batch(Protocol):
 
 
 class Feed(Protocol):
-    fault: str  # "" when healthy
-    lag_records: int
     newest_ms: int | None
     failed_commits: int
 
+    @property
+    def fault(self) -> str: ...  # "" when healthy
+    @property
+    def lag_records(self) -> int: ...
     def __aiter__(self) -> AsyncIterator[Any]: ...  # of Batch
     async def commit(self, batch: Any) -> None: ...
     async def set_aside(self, record: Any, reason: str) -> None: ...
@@ -66,7 +68,7 @@ class PostScreen(Protocol):
 
 
 class PostEmbedder(Protocol):
-    async def embed(self, texts: Sequence[str]) -> Sequence[Sequence[float]]: ...
+    async def embed(self, texts: Sequence[str]) -> Any: ...  # one vector a text, an array or lists
 
 
 class PostStore(Protocol):

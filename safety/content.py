@@ -34,6 +34,10 @@ class Content:
 
     name = "content"
 
+    def __init__(self) -> None:
+        for rule in RULES:
+            assert rule.compiled  # now, not when the first question waits
+
     def examine(self, text: Normalised, surface: Surface) -> list[Flag]:
         flags = [self._flag(text, rule.label, rule.name, found.span(), surface) for rule, found in _matches(text.line)]
         if surface != "answer":

@@ -24,6 +24,7 @@ SIGN = regex.compile(r"[+(] ?\(?\Z")
 LETTER_FOLLOWS = regex.compile(r"\d[ ,;\-]{0,2}\Z")  # "12345678-Z", "555 0130 ext. 12"
 IBAN = regex.compile(rf"{IBAN_HEAD.pattern}(?:[\s.\-]?[a-z0-9]){{0,30}}[\s.\-]?\Z")
 EXTENSION = regex.compile(r"\d[ ,;]{0,2}(?:x|ext\.?|extension|#|anexo|durchwahl)[ .:]{0,2}\d{0,6}\Z")
+LETTERS = regex.compile(r"(?<![a-z0-9])[a-z]{1,2}[ \-.]?(?:\d[ \-.]?){0,8}\Z")  # "QQ 12 34", "X-1234"
 # Unbroken rows that an address, an IPv6 address or an id may be part of.
 WORD_CHAR = regex.compile(rf"[{ALNUM}._%+\-'@:]", regex.V1)
 WORD = regex.compile(rf"[{ALNUM}._%+\-'@:]++\Z", regex.V1)
@@ -59,6 +60,8 @@ def _starts(seen: str, following: str) -> Iterator[int]:
         yield from _row_start(seen[: extended.start() + 1])
     if following.isalnum() or row_goes_on:
         yield from _start(IBAN, seen, ROW_CHARS)
+    if following.isdigit():
+        yield from _start(LETTERS, seen, 24)
     if WORD_CHAR.match(following):
         yield from _word_start(seen)
     tail = seen[-SPELLED_CHARS:] + following

@@ -5,7 +5,7 @@ look of a phone number, or a word such as "call" to its left.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 import phonenumbers
@@ -17,14 +17,15 @@ from safety.normalise import Normalised
 
 REGIONS = re.findall(
     r"\w+",
-    "US GB DE FR ES IT NL BE CH AT SE NO DK FI IS PT PL HU IE CY BR MX IN ZA AU NZ JP SI",
+    "US GB DE FR ES IT NL BE CH AT SE NO DK FI IS PT PL HU IE CY BR MX IN ZA AU NZ JP CN",
 )
 KINDS = ("fixed_line", "mobile", "toll_free", "premium_rate", "shared_cost", "personal_number", "voip", "uan")
 
 SEPARATOR = r"(?:[./]|[ ]?-[ ]?|[ ]?\)[ .\-]?|[ ]?\(|[ ])?+"
 # Rows of digits that do not continue a word, an amount, a decimal, a time, a path or a handle.
-CANDIDATE = regex.compile(rf"(?<![\w@#&=%$€£/]|\d[.:,]|[$€£#@&] )(?:\+ ?)?\(?\d(?:{SEPARATOR}\d){{6,}}+")
-EXTENSION = regex.compile(r"[ ,;]{0,2}(?:x|ext\.?|extension|#|anexo|durchwahl)[ .:]{0,2}\d{1,6}(?!\w)")
+CANDIDATE = regex.compile(rf"(?a)(?<![\w@#&=%$€£/]|\d[.:,]|[$€£#@&] )(?:\+ ?)?\(?\d(?:{SEPARATOR}\d){{6,}}+")
+EXTENSION = regex.compile(r"(?a)[ ,;]{0,2}(?:x|ext\.?|extension|#|anexo|durchwahl)[ .:]{0,2}\d{1,6}(?!\w)")
+GLUED = re.compile(r"[0-9A-Za-z]")
 GROUP = re.compile(r"\d+")
 MAX_DIGITS, MAX_GROUPS = 17, 9
 
@@ -33,7 +34,8 @@ WORDS = (
     "message|messages|sms|whatsapp|signal|ring|hotline|helpline|contact|reach|answering|answer|ph|my number|her number|"
     "his number|phone number|registered|teléfono|telefono|tfno|móvil|movil|celular|llama|llame|llamad|llámame|llamar|"
     "llámanos|mi número|telefon|telefonnummer|handy|handynummer|mobil|anruf|anrufen|ruf|rufe|rufen|rufnummer|"
-    "meine nummer|téléphone|portable|appelez|appelle|mon numéro"
+    "meine nummer|téléphone|portable|appelez|appelle|mon numéro|"
+    "电话|致电|手机|联系|電話|携帯|連絡|هاتف|جوال|اتصل"
 )
 NOT_A_PHONE = regex.compile(
     r"(?:1[5-9]|20)\d\d ?[-/] ?(?:1[5-9]|20)?\d\d"  # years
@@ -52,15 +54,15 @@ LOOKS = regex.compile(
     r"|0\d(?:[ .-]\d\d){4}"
     r"|0\d{2,4}[ /]\d{2,3}(?: ?\d\d){2,3}"
     r"|0[1-9]\d{8,9}"
+    r"|1[3-9]\d{9}"  # a Chinese mobile
     r"|[679]\d\d([ -])\d{3}\1\d{3}"
 )
-THOUSANDS = regex.compile(r"\d{1,3}(?:[ .]\d{3})+")
 
 
 @lru_cache(maxsize=1)
-def _plans() -> tuple[regex.Pattern[str], ...]:
+def plans() -> dict[str, regex.Pattern[str]]:
     """The national numbers that exist in each region, as dialled inside it."""
-    plans = []
+    dialled = {}
     for region in REGIONS:
         plan = PhoneMetadata.metadata_for_region(region)
         assert plan is not None
@@ -68,8 +70,8 @@ def _plans() -> tuple[regex.Pattern[str], ...]:
         rules = [shape.national_prefix_formatting_rule for shape in plan.number_format]
         trunk = plan.national_prefix or ""
         optional = "" if trunk == "0" and all(rule and "0" in rule for rule in rules) else "?"
-        plans.append(regex.compile(rf"(?:{trunk}){optional}(?:{'|'.join(sorted(kinds))})"))
-    return tuple(plans)
+        dialled[region] = regex.compile(rf"(?:{trunk}){optional}(?:{'|'.join(sorted(kinds))})")
+    return dialled
 
 
 def phones(text: Normalised) -> Iterator[Identifier]:
@@ -102,7 +104,7 @@ def _phone_at(text: Normalised, start: int, groups: list[tuple[int, int]]) -> tu
     named: bool | None = None
     for count in range(len(groups), 0, -1):
         end = groups[count - 1][1]
-        if text.text[end : end + 1].isalnum() and not EXTENSION.match(text.lower, end):
+        if GLUED.match(text.text, end) and not EXTENSION.match(text.lower, end):
             continue
         written = text.text[start:end]
         digits = "".join(filter(str.isdigit, written))
@@ -112,7 +114,7 @@ def _phone_at(text: Normalised, start: int, groups: list[tuple[int, int]]) -> tu
         if rule is None and not NOT_A_PHONE.fullmatch(written):
             if named is None:
                 named = has_word_before(text.lower, start, WORDS)
-            if named and any(plan.fullmatch(digits) for plan in _plans()):
+            if named and _exists(digits):
                 rule = "named"
         if rule is not None:
             extension = EXTENSION.match(text.lower, end)
@@ -124,11 +126,16 @@ def _rule(written: str, digits: str) -> str | None:
     """How a number proves itself without a word to its left, or None."""
     if written.startswith(("+", "00", "(+", "(00")):
         return "international" if _is_international(digits.removeprefix("00")) else None
-    if not LOOKS.fullmatch(written) or NOT_A_PHONE.fullmatch(written):
+    if not LOOKS.fullmatch(written):
         return None
     if len(digits) == 10 and digits[0] in "23456789":
         return "look"  # the North American form is enough: invented and freed area codes are numbers too
-    return "look" if any(plan.fullmatch(digits) for plan in _plans()) else None
+    regions = ("CN",) if digits[0] == "1" else REGIONS
+    return "look" if _exists(digits, regions) else None
+
+
+def _exists(digits: str, regions: Iterable[str] = REGIONS) -> bool:
+    return any(plans()[region].fullmatch(digits) for region in regions)
 
 
 def _is_international(digits: str) -> bool:

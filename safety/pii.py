@@ -9,7 +9,7 @@ from safety.layer import Flag
 from safety.national_ids import national_ids
 from safety.normalise import Normalised
 from safety.numbers import addresses, cards, ibans
-from safety.phones import phones
+from safety.phones import phones, plans
 from safety.verdict import Action, Finding, Surface
 
 # Letters only: "[1]" is a citation.
@@ -28,6 +28,9 @@ class Pii:
     """Finds e-mail, IBAN, card, IP, national id and phone."""
 
     name = "pii"
+
+    def __init__(self) -> None:
+        assert plans()  # read now, not when the first question waits
 
     def examine(self, text: Normalised, surface: Surface) -> list[Flag]:
         return [self._flag(text, found) for found in identify(text)]

@@ -1,6 +1,6 @@
 """The graph of deployments, top to bottom. Nothing else lives here, and nothing heavy is imported."""
 
-from typing import Any
+from typing import Any, cast
 
 import ray
 from ray import serve
@@ -23,12 +23,11 @@ def app(settings: Settings) -> Application:
     return gateway.bind(settings, safety, index, retriever, publisher, ingester, generator)
 
 
-def _deploy(cls: type[Any], graceful_shutdown_timeout_s: float = 5.0) -> Deployment:
+def _deploy(cls: Any, graceful_shutdown_timeout_s: float = 5.0) -> Deployment:
     """A replica asks for a tenth of a CPU (with Serve's default of one, two cores never start the graph), and takes as
     many streams as come: admission is the engine's, with our own error."""
-    return serve.deployment(
+    deployment = serve.deployment(
         cls,
-        name=cls.__name__.removeprefix("ASGI"),
         ray_actor_options={"num_cpus": 0.1},
         max_ongoing_requests=1000,
         health_check_period_s=2.0,
@@ -36,6 +35,7 @@ def _deploy(cls: type[Any], graceful_shutdown_timeout_s: float = 5.0) -> Deploym
         graceful_shutdown_timeout_s=graceful_shutdown_timeout_s,
         graceful_shutdown_wait_loop_s=0.2,
     )
+    return cast(Deployment, deployment)
 
 
 def _listen(http: HttpSettings) -> None:

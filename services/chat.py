@@ -3,13 +3,10 @@
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
-
-from model_runtime.tokenizer import TemplateRefused
-from safety.token_window import TokenWindow
 
 from ingest.post import Match
 from model_runtime.request import (
@@ -21,6 +18,8 @@ from model_runtime.request import (
     Sampling,
     Token,
 )
+from model_runtime.tokenizer import TemplateRefused
+from safety.token_window import TokenWindow
 from safety.verdict import Action, Surface, Verdict
 from services.citations import Citer
 from services.compose import Prompt, compose
@@ -67,7 +66,7 @@ class Retrieves(Protocol):
 
 class Generates(Protocol):
     async def card(self) -> "ModelCard": ...
-    def generate(self, request: GenerationRequest) -> AsyncIterator[list[Token | Finished]]: ...
+    def generate(self, request: GenerationRequest) -> AsyncGenerator[list[Token | Finished], None]: ...
 
 
 def now_ms() -> int:
@@ -89,7 +88,7 @@ class Chat:
         self._live_posts, self._clock_ms = live_posts, clock_ms
         self._card: ModelCard | None = None
 
-    async def stream(self, request: ChatRequest) -> AsyncIterator[ChatEvent]:
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[ChatEvent, None]:
         """Ends in exactly one Done or Failed. Closing it stops the generation."""
         try:
             async with aclosing(self._answer(request)) as events:
@@ -109,7 +108,7 @@ class Chat:
             logger.error("request %s: generation failed: %s", request.id, error.reason)
             yield Failed(500, "server_error", "generation_failed", "The answer could not be finished.")
 
-    async def _answer(self, request: ChatRequest) -> AsyncIterator[ChatEvent]:
+    async def _answer(self, request: ChatRequest) -> AsyncGenerator[ChatEvent, None]:
         messages, refusal = await self._screened(request.messages)
         if refusal is not None:
             yield Delta(NOT_CHECKED if refusal == UNAVAILABLE else REFUSED)
@@ -146,7 +145,7 @@ class Chat:
 
     async def _cited_answer(
         self, request: ChatRequest, prompt: Prompt, max_tokens: int, newest_age_ms: int | None
-    ) -> AsyncIterator[ChatEvent]:
+    ) -> AsyncGenerator[ChatEvent, None]:
         window = TokenWindow(self._screen)
         citer = Citer(prompt.citations, prompt.used, self._retriever.embed_now, self._retriever.present)
         count = _Count()

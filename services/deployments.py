@@ -1,14 +1,15 @@
 """Thin shells over the plain objects: construct, forward, and raise in check_health when what they hold has died.
 
-Heavy imports happen in the constructors, inside the replica that needs them.
+Heavy imports happen in the constructors, inside the replica that needs them. Serve calls a constructor on the replica's
+event loop, so tasks may start there.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ray.serve.handle import DeploymentHandle
 
@@ -29,15 +30,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ray.serve")
 Handle = DeploymentHandle[Any]
 EXPIRE_EVERY_S = 60.0
+T = TypeVar("T")
 
 
 class SafetyFilter:
     def __init__(self) -> None:
         from safety.bias import Bias
         from safety.content import Content
-        from safety.screen import Screen
-
         from safety.pii import Pii
+        from safety.screen import Screen
 
         self.screen = Screen([Pii(), Content(), Bias()])
 
@@ -48,7 +49,7 @@ class SafetyFilter:
 class Index:
     """The one owner of the embedded index. Edge holds the GIL in every call: one thread, one call at a time."""
 
-    async def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings) -> None:
         from ingest.index_edge import EdgeIndex
 
         self.thread = ThreadPoolExecutor(1, "index")
@@ -84,7 +85,7 @@ class Index:
             await asyncio.sleep(EXPIRE_EVERY_S)
             await self._run(self.index.expire, time.time_ns() // 1_000_000 - self.window_ms)
 
-    async def _run(self, call: Any, *arguments: Any) -> Any:
+    async def _run(self, call: Callable[..., T], *arguments: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self.thread, call, *arguments)
 
     def __del__(self) -> None:
@@ -119,7 +120,7 @@ class Retriever:
 class Publisher:
     """The embedded broker, when no other is configured, and the feed that the service itself publishes."""
 
-    async def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings) -> None:
         from services.supply import Supply
 
         self.supply = Supply(settings)
@@ -135,7 +136,7 @@ class Publisher:
 
 
 class Ingester:
-    async def __init__(self, settings: Settings, safety: Handle, retriever: Handle, index: Handle) -> None:
+    def __init__(self, settings: Settings, safety: Handle, retriever: Handle, index: Handle) -> None:
         from ingest.feed import KafkaFeed
         from ingest.loop import IngestLoop
 
@@ -160,7 +161,7 @@ class Ingester:
 class Generator:
     """Tokens by a group of shard actors. The GPUs belong to them, not to this replica."""
 
-    async def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings) -> None:
         from model_runtime.group import WorkerGroup
 
         self.group = WorkerGroup(settings.model, settings.model_file)
@@ -192,7 +193,7 @@ class Generator:
 class Gateway:
     """The ingress: everything that comes by HTTP."""
 
-    async def __init__(
+    def __init__(
         self,
         settings: Settings,
         safety: Handle,

@@ -23,6 +23,7 @@ from services.settings import Settings
 MARKER = "GROUNDSWELLRUN"  # not a setting: no underscore after the name
 START_TIMEOUT_S = 300.0
 STOP_TIMEOUT_S = 20.0
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class LaunchError(RuntimeError):
@@ -147,12 +148,12 @@ def _base_url(settings: Settings) -> str:
 
 @contextlib.contextmanager
 def _signals_as_interrupt() -> Iterator[None]:
-    """SIGTERM and SIGHUP (a closed terminal) stop the service as Ctrl-C does."""
+    """SIGTERM and SIGHUP (a closed terminal) stop the service as Ctrl-C does, which a shell may have had ignored."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    before = {number: signal.signal(number, interrupt) for number in SIGNALS}
     try:
         yield
     finally:

@@ -5,7 +5,7 @@ nothing through.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ray.exceptions import RayError, RayTaskError
@@ -18,6 +18,7 @@ from safety.verdict import Action, Finding, Surface, Verdict
 
 if TYPE_CHECKING:
     import numpy as np
+
     from ingest.index import ApplyReport, Query
     from model_runtime.group import ModelCard
 
@@ -133,9 +134,9 @@ class RemoteEngine:
         streams: int = await call("Generator", self._handle.streams.remote(), timeout_s)
         return streams
 
-    async def generate(self, request: GenerationRequest) -> AsyncIterator[list[Token | Finished]]:
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[list[Token | Finished], None]:
         """Each item is all that has accumulated. Closing it cancels the generation. Raises what the engine raises."""
-        response = self._handle.options(stream=True).generate.remote(request)
+        response: Any = self._handle.options(stream=True).generate.remote(request)
         items = aiter(response)
         try:
             while True:

@@ -50,7 +50,9 @@ def test_the_tree_lists_every_source_file_and_nothing_else() -> None:
         for path in (ROOT / package).rglob("*.py")
         if not any(str(path.relative_to(ROOT)).startswith(folder) for folder in skipped)
     }
-    there -= {f"{package}/__init__.py" for package in PACKAGES if package != "services"} | {"ingest/sources/__init__.py"}
+    there -= {f"{package}/__init__.py" for package in PACKAGES if package != "services"} | {
+        "ingest/sources/__init__.py"
+    }
     assert {path for path in listed if path.split("/")[0] in PACKAGES} == there
 
 

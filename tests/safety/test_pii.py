@@ -42,6 +42,9 @@ REPLACED = [
     ("france", "01 84 17 61 18", "[PHONE]"),
     ("zero zero", "0044 20 7946 0958", "[PHONE]"),
     ("label above", "Phone:\n9472 7916", "Phone:\n[PHONE]"),
+    ("china", "请致电13800138000谢谢", "请致电[PHONE]谢谢"),
+    ("japan", "電話090-1234-5678まで", "電話[PHONE]まで"),
+    ("unspaced script", "号码+8613800138000。", "号码[PHONE]。"),
     ("arabic digits", "اتصل +٤٤ ٢٠ ٧٩٤٦ ٠٩٥٨", "اتصل [PHONE]"),
     # card
     ("6", "My credit card account is 1234-5678-1234-5678.", "My credit card account is [CARD]."),
@@ -100,6 +103,7 @@ LEFT_ALONE = [
     ("handle", "thanks @ana.example and @ana@mastodon.example"),
     ("years", "open 2010 - 2012, again 2014-2016, born 1921-2010"),
     ("dates", "on 4/22/2014, 2024-05-06 and 06.05.2024 at 10:30"),
+    ("dates after a word", "call him in 2010-2012 or on 06.05.2024, text by 2024-05-06 10:30"),
     ("amounts", "$1234567890, 1.234.567 €, 12 345 678 people, 3.14159265358979"),
     ("version", "upgrade to version 1.2.3.4 or v10.0.1.2"),
     ("loopback", "127.0.0.1 0.0.0.0 255.255.255.0 ::1"),
