@@ -12,13 +12,13 @@ from collections.abc import AsyncGenerator
 from dataclasses import replace
 from pathlib import Path
 
-from ray.exceptions import RayError
+from ray.exceptions import RayError, RayTaskError
 
 from model_runtime.card import ModelCard
 from model_runtime.channel import GroupChannel
 from model_runtime.engine import Cancel, Output, Submit
 from model_runtime.request import Finished, GenerationFailed, GenerationRequest, PromptTooLong, QueueFull, Token
-from model_runtime.scheduler import DEFAULT_LIMITS, Limits
+from model_runtime.scheduler import CPU_LIMITS, Limits
 from model_runtime.settings import ModelSettings
 from model_runtime.streams import Stream
 from model_runtime.worker import Launch, Place, Ranks
@@ -40,12 +40,13 @@ class WorkerGroup:
         settings: ModelSettings,
         path: Path,
         *,
-        limits: Limits = DEFAULT_LIMITS,
+        limits: Limits | None = None,
         dtype: str | None = None,
         timeout_s: float = 10.0,
         place_timeout_s: float = 60.0,
     ) -> None:
         self._launch = Launch(settings, path, limits, dtype, timeout_s, place_timeout_s)
+        self._limits = limits or CPU_LIMITS
         self._streams: dict[str, Stream] = {}
         self._count = 0
         self._ranks: Ranks | None = None  # None while new ones start
@@ -131,8 +132,7 @@ class WorkerGroup:
             done, _ = await asyncio.wait([*ranks.runs, pump], return_when=asyncio.FIRST_COMPLETED)
         finally:
             pump.cancel()
-        error = next(iter(done)).exception()
-        return "a rank ended" if error is None else f"{type(error).__name__}: {str(error).strip().splitlines()[-1]}"
+        return [_reason(ended.exception()) for ended in done][0]
 
     async def _pump(self, channel: GroupChannel) -> None:
         """Each step's outputs to the streams that wait for them. Ends by raising ChannelClosed or TimeoutError."""
@@ -157,12 +157,13 @@ class WorkerGroup:
             try:
                 return await Ranks.start(self._launch)
             except (RayError, RuntimeError, OSError, ValueError) as error:
-                logger.error("start %d of %d failed: %s", attempt, MAX_FAILED_LAUNCHES, error)
-                reason = f"{type(error).__name__}: {error}"
+                reason = _reason(error)
+                logger.error("start %d of %d failed: %s", attempt, MAX_FAILED_LAUNCHES, reason)
         raise GenerationFailed(f"the shard group could not be started again: {reason}")
 
     def _enter(self, ranks: Ranks) -> None:
-        self._ranks, self._card = ranks, ranks.card
+        self._ranks, self._card, self._limits = ranks, ranks.card, ranks.limits
+        logger.info("%d shards run: %s", len(ranks.places), [f"{place.host}:{place.pid}" for place in ranks.places])
         for stream in self._streams.values():
             if not stream.ended:
                 self._send(stream, admitted_before=True)
@@ -182,7 +183,7 @@ class WorkerGroup:
         if not all(0 <= token_id < card.vocab for token_id in request.prompt_ids):
             raise ValueError(f"the prompt has ids outside the vocabulary of {card.vocab}")
         waiting = sum(not stream.admitted for stream in self._streams.values())
-        if waiting >= self._launch.limits.waiting:
+        if waiting >= self._limits.waiting:
             raise QueueFull(waiting)
         self._count += 1
         stream = Stream(replace(request, id=f"{request.id}.{self._count}"))  # whatever ids callers choose
@@ -199,3 +200,12 @@ class WorkerGroup:
         del self._streams[stream.request.id]
         if self._ranks is not None and not stream.ended:
             self._ranks.channel.send(Cancel(stream.request.id))
+
+
+def _reason(error: BaseException | None) -> str:
+    """One line; Ray's own messages are essays, and a remote traceback ends with what was raised."""
+    if error is None:
+        return "a rank ended"
+    if isinstance(error, RayTaskError):
+        error = error.cause
+    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0][:200]}"

@@ -20,10 +20,11 @@ class Limits:
     running: int = 16
     waiting: int = 64
     step_tokens: int = 512
-    beside_decoding: int = 64
+    beside_decoding: int = 128  # on two cores a step of 128 takes four times as long as one of 1, and of 512 ten times
 
 
-DEFAULT_LIMITS = Limits()
+CPU_LIMITS = Limits()
+GPU_LIMITS = Limits(running=64, waiting=256, step_tokens=4096, beside_decoding=1024)
 
 
 @dataclass(slots=True, eq=False)
@@ -53,7 +54,7 @@ class Scheduler:
 
     pool: BlockPool
     context_tokens: int
-    limits: Limits = DEFAULT_LIMITS
+    limits: Limits = CPU_LIMITS
     waiting: deque[Sequence] = field(default_factory=deque)
     running: list[Sequence] = field(default_factory=list)
 

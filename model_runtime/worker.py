@@ -23,7 +23,7 @@ from model_runtime.collectives import Meeting, Rendezvous, join
 from model_runtime.engine import Cancel, Engine, follow
 from model_runtime.kv_cache import BLOCK_TOKENS, PagedCache, Span, Step
 from model_runtime.model import load_model
-from model_runtime.scheduler import Limits
+from model_runtime.scheduler import CPU_LIMITS, GPU_LIMITS, Limits
 from model_runtime.settings import ModelSettings
 from model_runtime.shard import apply_sharding
 from model_runtime.tokenizer import Tokenizer
@@ -165,12 +165,12 @@ class NotPlaced(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How to start a group. `dtype` None: bfloat16 where every device is fast at it, else float32. `timeout_s`: how
-    long a rank may keep its peers waiting within a step."""
+    """How to start a group. `limits` None: those of the device. `dtype` None: bfloat16 if all devices are fast at it,
+    else float32. `timeout_s`: how long a rank may keep its peers waiting within a step."""
 
     settings: ModelSettings
     path: Path
-    limits: Limits
+    limits: Limits | None
     dtype: str | None
     timeout_s: float
     place_timeout_s: float
@@ -183,6 +183,7 @@ class Ranks:
         self._launch = launch
         shards = launch.settings.shards
         self._on_gpus = ray.cluster_resources().get("GPU", 0) >= shards  # type: ignore[no-untyped-call]
+        self.limits = launch.limits or (GPU_LIMITS if self._on_gpus else CPU_LIMITS)
         self._bundle = {"GPU": 1.0, "CPU": 1.0} if self._on_gpus else {"CPU": 0.1}
         self._placement: PlacementGroup = placement_group([self._bundle] * shards, strategy="PACK")
         self._actors: list[Any] = []
@@ -240,9 +241,7 @@ class Ranks:
         num_blocks = min(blocks for _, blocks in loaded)
         card: ModelCard = loaded[0][0]
         self.card = replace(card, context_tokens=min(card.context_tokens, num_blocks * BLOCK_TOKENS))
-        self.runs = [
-            asyncio.wrap_future(actor.run.remote(num_blocks, launch.limits).future()) for actor in self._actors
-        ]
+        self.runs = [asyncio.wrap_future(actor.run.remote(num_blocks, self.limits).future()) for actor in self._actors]
         self.channel = await GroupChannel.connect(address)
 
     async def end(self) -> None:

@@ -1,10 +1,11 @@
 """`groundswell run`: starts `serve run services.app` on a private local Ray, says when it is ready, ends it all.
 
-Every process it starts carries one marker in its environment. Ray's daemons detach from their parent; by the marker
-they are found and ended whatever became of the processes between.
+Ray's daemons detach from their parent. This process adopts orphans (prctl(2), PR_SET_CHILD_SUBREAPER), so that whatever
+it has started, at whatever remove, stays below it, is found, and is ended.
 """
 
 import contextlib
+import ctypes
 import os
 import signal
 import socket
@@ -12,17 +13,17 @@ import subprocess
 import sys
 import tempfile
 import time
-import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
 import httpx
 
 from services.settings import Settings
 
-MARKER = "GROUNDSWELLRUN"  # not a setting: no underscore after the name
+PR_SET_CHILD_SUBREAPER = 36
 START_TIMEOUT_S = 300.0
 STOP_TIMEOUT_S = 20.0
+GRACE_S = 5.0
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -49,7 +50,7 @@ def check_ports(settings: Settings) -> None:
 def run(settings: Settings, environment: Mapping[str, str], say: Callable[[str], None]) -> int:
     """Runs the service until it ends or is interrupted. Returns the exit code."""
     check_ports(settings)
-    marker = uuid.uuid4().hex
+    adopt_orphans()
     log_path = settings.data_dir / "logs" / "serve.log"
     log_path.parent.mkdir(parents=True, exist_ok=True)
     # Ray's sockets live in its temp folder, and a unix socket's path has at most 107 bytes.
@@ -58,7 +59,7 @@ def run(settings: Settings, environment: Mapping[str, str], say: Callable[[str],
             command = [sys.executable, "-m", "ray.serve.scripts", "run", "services.app"]
             service = subprocess.Popen(
                 command,
-                env=_environment(environment, settings, marker, ray_dir),
+                env=_environment(environment, settings, ray_dir),
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
@@ -75,13 +76,12 @@ def run(settings: Settings, environment: Mapping[str, str], say: Callable[[str],
             say("stopping ...")
             return 130
         finally:
-            _stop(service, marker)
+            stop(service)
 
 
-def _environment(inherited: Mapping[str, str], settings: Settings, marker: str, ray_dir: str) -> dict[str, str]:
+def _environment(inherited: Mapping[str, str], settings: Settings, ray_dir: str) -> dict[str, str]:
     return {
         **inherited,
-        MARKER: marker,
         "RAY_ADDRESS": "local",
         "RAY_TMPDIR": ray_dir,
         "RAY_USAGE_STATS_ENABLED": "0",
@@ -161,27 +161,45 @@ def _signals_as_interrupt() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _stop(service: subprocess.Popen[bytes], marker: str) -> None:
-    """SIGINT lets Serve and Ray shut down in order; whatever is left after that is killed."""
+def stop(service: subprocess.Popen[bytes]) -> None:
+    """SIGINT lets Serve and Ray shut down in order; whatever is left below this process after that is killed."""
     if service.poll() is None:
         service.send_signal(signal.SIGINT)
         with contextlib.suppress(subprocess.TimeoutExpired):
             service.wait(STOP_TIMEOUT_S)
-    deadline = time.monotonic() + 5.0
-    while (left := list(marked_processes(marker))) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    for pid in left:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
+    end_descendants()
     with contextlib.suppress(subprocess.TimeoutExpired):
-        service.wait(5.0)
+        service.wait(GRACE_S)
 
 
-def marked_processes(marker: str) -> Iterator[int]:
-    wanted = f"{MARKER}={marker}".encode()
+def end_descendants(but: Collection[int] = ()) -> None:
+    """Waits a little for every process below this one to end, then kills those that have not. `but`: let these be."""
+    patience = time.monotonic() + GRACE_S
+    while (left := set(descendants()) - set(but)) and time.monotonic() < patience + GRACE_S:
+        for pid in left if time.monotonic() > patience else ():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.1)
+
+
+def adopt_orphans() -> None:
+    """From now on this process is the parent of every process below it whose own parent ends. Linux only."""
+    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise LaunchError(f"cannot watch over child processes: {os.strerror(ctypes.get_errno())}")
+
+
+def descendants() -> list[int]:
+    """Every process below this one that has not ended."""
+    children: dict[int, list[int]] = {}
     for folder in Path("/proc").iterdir():
-        if not folder.name.isdigit() or int(folder.name) == os.getpid():
+        if not folder.name.isdigit():
             continue
         with contextlib.suppress(OSError):
-            if wanted in (folder / "environ").read_bytes().split(b"\0"):
-                yield int(folder.name)
+            state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
+            if state != "Z":
+                children.setdefault(int(parent), []).append(int(folder.name))
+    found, below = [], [os.getpid()]
+    while below:
+        below = [child for pid in below for child in children.get(pid, [])]
+        found += below
+    return found

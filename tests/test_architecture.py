@@ -61,7 +61,9 @@ def test_nothing_imports_relatively_and_files_stay_readable(path: str, tree: ast
             assert lines <= 60, f"{path}: {entry.name} has {lines} lines"
 
 
-def test_broad_excepts_stand_only_at_the_two_process_edges() -> None:
+def test_broad_excepts_stand_only_where_nothing_finer_will_do() -> None:
+    """The two process edges, the screen, which fails closed, and Edge's door, as Edge raises bare Exceptions. One that
+    ends by raising on cleans up and swallows nothing."""
     edges = {"services/access.py", "ingest/loop.py", "safety/screen.py", "ingest/index_edge.py"}
     for path, tree in MODULES:
         for entry in ast.walk(tree):
@@ -69,7 +71,8 @@ def test_broad_excepts_stand_only_at_the_two_process_edges() -> None:
                 broad = entry.type is None or (
                     isinstance(entry.type, ast.Name) and entry.type.id in {"Exception", "BaseException"}
                 )
-                assert not broad or path in edges, f"{path}:{entry.lineno} has a broad except"
+                raises_on = isinstance(entry.body[-1], ast.Raise)
+                assert not broad or raises_on or path in edges, f"{path}:{entry.lineno} has a broad except"
 
 
 def test_importing_the_graph_imports_nothing_heavy() -> None:

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from typing import Any, TypeVar
 import httpx
 import openai
 
-from services.launch import MARKER, marked_processes
+from services.launch import adopt_orphans, descendants, end_descendants
 
 ROOT = Path(__file__).resolve().parents[2]
 START_TIMEOUT_S = 180.0
@@ -45,7 +44,7 @@ class Service:
     """A running service, as its users see it, and its processes."""
 
     process: subprocess.Popen[bytes]
-    marker: str
+    others: list[int]  # processes of this test run that are not this service's
     port: int
     broker_port: int
     data_dir: Path
@@ -81,7 +80,7 @@ class Service:
     def pids(self, title: str) -> list[int]:
         """The processes of this service whose command line holds `title`, e.g. "ray::ShardWorker"."""
         found = []
-        for pid in marked_processes(self.marker):
+        for pid in set(descendants()) - set(self.others):
             with suppress(OSError):
                 if title.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
                     found.append(pid)
@@ -98,7 +97,9 @@ class Service:
 @contextmanager
 def service(data_dir: Path, command: list[str] | None = None, **settings: str) -> Iterator[Service]:
     """Starts `serve run services.app` (or another command) and ends it."""
-    port, broker_port, marker = free_port(), free_port(), uuid.uuid4().hex
+    port, broker_port = free_port(), free_port()
+    adopt_orphans()
+    others = descendants()
     data_dir.mkdir(exist_ok=True)
     ready_made = Path(os.environ.get("GROUNDSWELL_DATA_DIR", Path.home() / ".local/share/groundswell"))
     for name in ("models", "bin"):
@@ -108,7 +109,6 @@ def service(data_dir: Path, command: list[str] | None = None, **settings: str) -
     with tempfile.TemporaryDirectory(prefix="gst", dir="/tmp", ignore_cleanup_errors=True) as ray_dir:
         environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("GROUNDSWELL_")},
-            MARKER: marker,
             "RAY_ADDRESS": "local",
             "RAY_TMPDIR": ray_dir,
             "RAY_USAGE_STATS_ENABLED": "0",
@@ -124,17 +124,15 @@ def service(data_dir: Path, command: list[str] | None = None, **settings: str) -
                 command, env=environment, cwd=ROOT, stdout=output, stderr=output, start_new_session=True
             )
         try:
-            yield Service(process, marker, port, broker_port, data_dir, log, Path(ray_dir))
+            yield Service(process, others, port, broker_port, data_dir, log, Path(ray_dir))
         finally:
-            end(process, marker)
+            end(process, others)
 
 
-def end(process: subprocess.Popen[bytes], marker: str) -> None:
+def end(process: subprocess.Popen[bytes], others: list[int]) -> None:
     if process.poll() is None:
         process.send_signal(signal.SIGINT)
         with suppress(subprocess.TimeoutExpired):
             process.wait(30)
-    for pid in marked_processes(marker):
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    end_descendants(but=others)
     process.wait(10)

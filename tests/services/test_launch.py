@@ -1,0 +1,31 @@
+"""Processes that hide from their parent are found all the same, and ended."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from services.launch import adopt_orphans, descendants, end_descendants
+
+# Starts a grandchild in a session of its own that ignores SIGTERM, tells its process id, and ends.
+ESCAPE = """
+import subprocess, sys
+code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
+child = subprocess.Popen([sys.executable, "-c", code], start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+child.stdout.readline()
+print(child.pid, flush=True)
+"""
+
+
+def test_an_orphan_in_its_own_session_is_still_below_us_and_can_be_ended() -> None:
+    adopt_orphans()
+    before = descendants()
+    done = subprocess.run([sys.executable, "-c", ESCAPE], capture_output=True, text=True, check=True)
+    orphan = int(done.stdout)
+    assert orphan in descendants()
+    os.kill(orphan, signal.SIGTERM)
+    time.sleep(0.1)
+    assert orphan in descendants(), "it does not end when asked"
+    end_descendants(but=before)
+    assert orphan not in descendants()
