@@ -97,7 +97,7 @@ class PagedCache:
         self.dtype = dtype
         self.device = torch.device(device)
         shape = (num_blocks * BLOCK_TOKENS, 2 * config.kv_heads, config.head_dim)
-        self.layers = [torch.empty(shape, dtype=dtype, device=self.device) for _ in range(config.layers)]
+        self.layers = [torch.zeros(shape, dtype=dtype, device=self.device) for _ in range(config.layers)]
 
     def plan(self, step: Step) -> Plan:
         positions: list[int] = []

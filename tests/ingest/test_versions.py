@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ingest.post import Author, Post, Removal
@@ -143,9 +143,10 @@ def test_a_moved_version_keeps_its_kind_and_moves_by_as_much(us: int, clock: int
     digits = "234567abcdefghijklmnopqrstuvwxyz"
     number = us << 10 | clock
     tid = "".join(digits[number >> shift & 31] for shift in range(60, -1, -5))
-    assert version_us(tid) == us
     moved = moved_version(tid, lambda at: at + by)
+    assume(not tid.isdigit() and not moved.isdigit())  # 13 digits are read as milliseconds: docs/feed.md
     assert version_us(moved) == us + by and len(moved) == 13
+    assert version_us(tid) == us
     assert moved_version(str(us), lambda at: at + by) == str(us + by)
     assert version_us(moved_version(time_text(us), lambda at: at + by)) == us + by
 

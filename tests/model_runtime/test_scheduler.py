@@ -134,8 +134,10 @@ class Traffic(RuleBasedStateMachine):
     @rule()
     def step(self):
         batch = self.line.next_batch()
-        decoding = sum(span.length == 1 for span in batch.step.spans)
-        prompts = sum(span.length for span in batch.step.spans if span.length > 1)
+        planned_spans = list(zip(batch.sequences, batch.step.spans, strict=True))
+        # One token was all that was missing: a next token, not the part of a prompt that was left of the budget.
+        decoding = sum(len(planned.token_ids) - span.start == 1 for planned, span in planned_spans)
+        prompts = sum(span.length for planned, span in planned_spans if len(planned.token_ids) - span.start > 1)
         assert prompts <= (SMALL.beside_decoding if decoding else SMALL.step_tokens)
         assert bool(batch.sequences) == bool(self.open)
         for planned, span, complete in zip(batch.sequences, batch.step.spans, batch.complete, strict=True):
