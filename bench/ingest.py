@@ -39,31 +39,24 @@ WORDS = (
 )
 
 
-def post(number: int, rng: random.Random) -> dict[str, Any]:
-    """A post that only a search for its own word finds first."""
+def post(id: str, number: int, rng: random.Random) -> dict[str, Any]:
+    """A post with a word of its own: a search for its text finds it first."""
     word = f"zq{uuid.uuid4().hex[:10]}"
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     text = f"{word} reports: {' '.join(rng.choices(WORDS, k=20))}."
-    return {
-        "id": f"bench:{number}",
-        "text": text,
-        "created_at": now,
-        "author": {"id": f"a{number % 500}"},
-        "word": word,
-    }
+    return {"id": f"bench:{id}", "text": text, "created_at": now, "author": {"id": f"a{number % 500}"}}
 
 
 async def produce(brokers: str, rate: float, seconds: float, sent: dict[str, tuple[float, str]]) -> None:
-    rng = random.Random(7)
+    rng, run = random.Random(7), uuid.uuid4().hex[:8]
     producer = AIOKafkaProducer(bootstrap_servers=brokers, linger_ms=0)
     await producer.start()
     try:
         started = time.perf_counter()
         for number in range(int(rate * seconds)):
             await asyncio.sleep(max(0.0, started + number / rate - time.perf_counter()))
-            made = post(number, rng)
-            word = made.pop("word")
-            sent[made["id"]] = (time.perf_counter(), word)
+            made = post(f"{run}:{number}", number, rng)
+            sent[made["id"]] = (time.perf_counter(), made["text"])
             await producer.send("posts", json.dumps(made).encode(), made["id"].encode())
     finally:
         await producer.stop()
@@ -80,8 +73,8 @@ async def probe(retriever: Any, sent: dict[str, tuple[float, str]], seconds: flo
             await asyncio.sleep(0.002)
             continue
         last = newest
-        at, word = sent[newest]
-        while newest not in {found.post_id for found in await retriever.search.remote(f"What reports {word}?", 5)}:
+        at, text = sent[newest]
+        while newest not in {found.post_id for found in await retriever.search.remote(text, 5)}:
             if time.perf_counter() - at > 30:
                 raise SystemExit(f"post {newest} was not found in 30 s")
         ages.append((time.perf_counter() - at) * 1000)

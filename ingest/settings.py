@@ -8,7 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field
 class FeedSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    source: Literal["sample", "none"] = Field("sample", description="What is published to the topic by the service.")
+    source: Literal["sample", "none"] | None = Field(
+        None, description="What the service publishes; unset is sample with the embedded broker, none with another."
+    )
     brokers: str = Field("", description="Kafka bootstrap servers, comma separated; empty starts the embedded broker.")
     topic: str = Field("posts", description="The topic of posts.")
     broker_port: int = Field(9092, ge=1, le=65535, description="The embedded broker's port, on loopback.")

@@ -15,7 +15,7 @@ from services.accounts import ApiKeys
 from services.relay import ClientGone
 from services.wire import ApiError
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("ray.serve")
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 EXPOSED = ", ".join(

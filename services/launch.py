@@ -54,28 +54,28 @@ def run(settings: Settings, environment: Mapping[str, str], say: Callable[[str],
     log_path = settings.data_dir / "logs" / "serve.log"
     log_path.parent.mkdir(parents=True, exist_ok=True)
     # Ray's sockets live in its temp folder, and a unix socket's path has at most 107 bytes.
-    with tempfile.TemporaryDirectory(prefix="gsw", dir="/tmp", ignore_cleanup_errors=True) as ray_dir:
-        with log_path.open("wb") as log:
-            command = [sys.executable, "-m", "ray.serve.scripts", "run", "services.app"]
-            service = subprocess.Popen(
-                command,
-                env=_environment(environment, settings, ray_dir),
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+    with (
+        tempfile.TemporaryDirectory(prefix="gsw", dir="/tmp", ignore_cleanup_errors=True) as ray_dir,
+        log_path.open("wb") as log,
+        _signals_as_interrupt(),
+    ):
+        command = [sys.executable, "-m", "ray.serve.scripts", "run", "services.app"]
+        service = subprocess.Popen(
+            command, env=_environment(environment, settings, ray_dir), stdout=log, stderr=log, start_new_session=True
+        )
         try:
-            with _signals_as_interrupt():
-                _wait_until_ready(service, settings, log_path, say)
-                for line in _ready_lines(settings):
-                    say(line)
-                code = service.wait()
-                say(f"the service ended with code {code}; its log is {log_path}")
-                return code or 1
+            _wait_until_ready(service, settings, log_path, say)
+            for line in _ready_lines(settings):
+                say(line)
+            code = service.wait()
+            say(f"the service ended with code {code}; its log is {log_path}")
+            return code or 1
         except KeyboardInterrupt:
             say("stopping ...")
             return 130
         finally:
+            for number in SIGNALS:  # a second Ctrl-C must not leave anything behind
+                signal.signal(number, signal.SIG_IGN)
             stop(service)
 
 
@@ -135,8 +135,9 @@ def _ready_lines(settings: Settings) -> Iterator[str]:
     yield f"broker  {settings.brokers}   topic {settings.feed.topic}   (any Kafka client)"
     for stand_in in settings.stand_ins():
         yield f"stand-in in use: {stand_in}"
+    key = "" if settings.gateway.api_keys_file is None else " -H 'authorization: Bearer YOUR_KEY'"
     body = '{"model": "groundswell", "stream": true, "messages": [{"role": "user", "content": "Is the bridge open?"}]}'
-    yield f"try     curl -N {base}/v1/chat/completions -H 'content-type: application/json' -d '{body}'"
+    yield f"try     curl -N {base}/v1/chat/completions -H 'content-type: application/json'{key} -d '{body}'"
     yield "Ctrl-C stops everything."
 
 

@@ -4,10 +4,12 @@ One look a second serves every reader, so that a crowd of page views costs the d
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
+from ray.exceptions import RayTaskError
 from ray.serve.handle import DeploymentHandle
 
 from services.http import ModelInfo
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from ingest.loop import IngestStats
     from model_runtime.group import ModelCard
 
+logger = logging.getLogger("ray.serve")
 Handle = DeploymentHandle[Any]
 LOOK_EVERY_S = 1.0
 LOOK_TIMEOUT_S = 5.0
@@ -60,7 +63,9 @@ class Pulse:
         )
         reasons = [] if verdict.text == "ok" else ["the safety filter does not answer"]
         parts = {"index": summary, "retriever": vectors, "feed": stats, "model": streams}
-        reasons += [f"the {part} does not answer" for part, seen in parts.items() if isinstance(seen, Unavailable)]
+        reasons += [
+            f"the {part} does not answer ({seen})" for part, seen in parts.items() if isinstance(seen, Unavailable)
+        ]
         if not isinstance(summary, Unavailable):
             self._summary = summary
         if not isinstance(stats, Unavailable):
@@ -115,7 +120,11 @@ def _feed_reasons(stats: "IngestStats") -> list[str]:
 
 
 async def _seen(answer: Awaitable[Any]) -> Any:
+    """What a part raised on purpose (a checkpoint it cannot read, ...) is no fault of the gateway's: a reason too."""
     try:
         return await answer
     except Unavailable as error:
         return error
+    except RayTaskError as error:
+        logger.error("a part does not work: %s", type(error.cause).__name__)
+        return Unavailable(type(error.cause).__name__)

@@ -134,6 +134,11 @@ class Settings(BaseSettings):
         return self.feed.brokers or f"127.0.0.1:{self.feed.broker_port}"
 
     @property
+    def source(self) -> str:
+        """What the service publishes: the sample feed goes to a broker of one's own only when it is asked for."""
+        return self.feed.source or ("sample" if self.has_embedded_broker else "none")
+
+    @property
     def has_embedded_broker(self) -> bool:
         return not self.feed.brokers
 
@@ -142,7 +147,7 @@ class Settings(BaseSettings):
         lines = ["index: Qdrant Edge in one process"]
         if self.has_embedded_broker:
             lines.insert(0, "broker: Tansu, in memory (use GROUNDSWELL_FEED__BROKERS for Kafka or Redpanda)")
-        if self.feed.source == "sample":
+        if self.source == "sample":
             lines.append("feed: the bundled sample feed of invented posts (GROUNDSWELL_FEED__SOURCE=none turns it off)")
         if not self.model.path:
             upcycled = ", upcycled to 8 equal experts, top-2" if self.model.upcycle else ""

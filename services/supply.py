@@ -29,19 +29,17 @@ class Supply:
             self._broker = EmbeddedBroker(settings.broker_binary, settings.feed.broker_port, log_path)
 
     async def run(self) -> None:
-        """Never returns. Raises BrokerFailed when the embedded broker cannot start or has died."""
-        if self._broker is None:
-            await self._publish()
-            await asyncio.Event().wait()
-            return
-        await self._broker.start()
-        publishing = asyncio.create_task(self._publish())
-        try:
-            status = await self._broker.wait()
-        finally:
-            publishing.cancel()
-            await asyncio.gather(publishing, return_exceptions=True)
-        raise BrokerFailed(f"the broker ended with status {status}")
+        """Never returns. Raises an ExceptionGroup when the embedded broker cannot start or has died, or publishing has
+        failed for another reason than a broker that does not answer."""
+        async with asyncio.TaskGroup() as parts:
+            if self._broker is not None:
+                await self._broker.start()
+                parts.create_task(self._watch(self._broker))
+            parts.create_task(self._publish())
+
+    @staticmethod
+    async def _watch(broker: EmbeddedBroker) -> None:
+        raise BrokerFailed(f"the broker ended with status {await broker.wait()}")
 
     async def close(self) -> None:
         if self._broker is not None:
@@ -49,8 +47,8 @@ class Supply:
 
     async def _publish(self) -> None:
         feed = self._settings.feed
-        if feed.source == "none":
-            return
+        if self._settings.source == "none":
+            return await _for_ever()
         turn = 0
         while True:
             events = read_events(_records(turn))
@@ -73,8 +71,12 @@ def _records(turn: int) -> Iterator[dict[str, Any]]:
         yield json.loads(text if turn == 0 else text.replace('"sample:', f'"sample:{turn}-'))
 
 
+async def _for_ever() -> None:
+    await asyncio.Event().wait()
+
+
 def suggestions(settings: Settings) -> tuple[str, ...]:
     """Questions worth asking the feed that is published here."""
-    if settings.feed.source != "sample":
+    if settings.source != "sample":
         return ()
     return tuple(story.questions[0].ask for story in stories())

@@ -49,7 +49,6 @@ class Service:
     broker_port: int
     data_dir: Path
     log: Path
-    ray_dir: Path
     topic: str = "posts"
 
     @property
@@ -62,7 +61,9 @@ class Service:
 
     def ray_address(self) -> str:
         """Of the service's private cluster, for ray.init."""
-        return (self.ray_dir / "ray" / "ray_current_cluster").read_text().strip()
+        (raylet,) = self.pids("--raylet_socket_name=")
+        flags = Path(f"/proc/{raylet}/cmdline").read_text().split("\0")
+        return next(flag.partition("=")[2] for flag in flags if flag.startswith("--gcs-address="))
 
     def client(self, **options: Any) -> openai.OpenAI:
         return openai.OpenAI(base_url=f"{self.url}/v1", api_key="unused", max_retries=0, **options)
@@ -124,7 +125,7 @@ def service(data_dir: Path, command: list[str] | None = None, **settings: str) -
                 command, env=environment, cwd=ROOT, stdout=output, stderr=output, start_new_session=True
             )
         try:
-            yield Service(process, others, port, broker_port, data_dir, log, Path(ray_dir))
+            yield Service(process, others, port, broker_port, data_dir, log)
         finally:
             end(process, others)
 

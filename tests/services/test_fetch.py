@@ -30,6 +30,21 @@ def test_another_file_than_the_pinned_one_is_refused_and_not_kept(tmp_path: Path
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
+def test_a_file_that_is_no_wheel_or_another_one_is_one_line(tmp_path: Path) -> None:
+    def broken(requirement: str, folder: Path) -> Path:
+        (folder / "a.whl").write_bytes(b"<html>")
+        return folder / "a.whl"
+
+    def other(requirement: str, folder: Path) -> Path:
+        with zipfile.ZipFile(folder / "a.whl", "w") as archive:
+            archive.writestr("x", "")
+        return folder / "a.whl"
+
+    for download in (broken, other):
+        with pytest.raises(FetchError, match="is not the package that was pinned"):
+            fetch(tmp_path, lambda line: None, download)
+
+
 def test_a_registry_that_does_not_answer_is_one_line_that_says_what_to_do(tmp_path: Path) -> None:
     def unreachable(requirement: str, folder: Path) -> Path:
         raise FetchError(f"cannot download {requirement}: no route. Check the connection to the package registry.")

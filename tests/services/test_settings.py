@@ -83,7 +83,13 @@ def test_the_names_that_scripts_rely_on_exist() -> None:
     assert set(relied_on.split()) <= {env_name(name) for name in setting_names(Settings)}
 
 
+def test_invented_posts_go_to_a_broker_of_ones_own_only_when_asked_for() -> None:
+    assert Settings().source == "sample"
+    assert Settings.model_validate({"feed.brokers": "kafka:9092"}).source == "none"
+    assert Settings.model_validate({"feed.brokers": "kafka:9092", "feed.source": "sample"}).source == "sample"
+
+
 def test_stand_ins_are_told_and_only_when_in_use() -> None:
     assert any("Tansu" in line for line in Settings().stand_ins())
-    real = Settings.model_validate({"feed.brokers": "kafka:9092", "feed.source": "none", "model.path": "/m.gguf"})
+    real = Settings.model_validate({"feed.brokers": "kafka:9092", "model.path": "/m.gguf"})
     assert [line.split(":")[0] for line in real.stand_ins()] == ["index"]
