@@ -15,7 +15,7 @@ from services.accounts import ApiKeys
 from services.relay import ClientGone
 from services.wire import ApiError
 
-logger = logging.getLogger("ray.serve")
+logger = logging.getLogger(__name__)
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 EXPOSED = ", ".join(
@@ -126,7 +126,7 @@ def _preflight(headers: Headers) -> Response:
 
 def _require_local(scope: Scope, host: str, origin: str | None) -> None:
     peer = scope.get("client")
-    if peer and not _is_local(peer[0]):
+    if not peer or not _is_local(peer[0]):
         message = "Without API keys this service answers its own machine only. Set up keys to open it to others."
         raise ApiError(403, message, code="not_local")
     if not _is_local(_hostname(f"//{host}")):

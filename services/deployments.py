@@ -27,14 +27,24 @@ if TYPE_CHECKING:
     from ingest.loop import IngestStats
     from model_runtime.group import ModelCard
 
-logger = logging.getLogger("ray.serve")
+logger = logging.getLogger(__name__)
 Handle = DeploymentHandle[Any]
 EXPIRE_EVERY_S = 60.0
 T = TypeVar("T")
 
 
+def _log_with_serve() -> None:
+    """Our loggers write where Serve's does: Serve configures no other, and Python drops what has no handler."""
+    serve_logger = logging.getLogger("ray.serve")
+    for package in ("services", "ingest", "safety", "model_runtime"):
+        ours = logging.getLogger(package)
+        ours.handlers, ours.propagate = serve_logger.handlers, False
+        ours.setLevel(serve_logger.level)
+
+
 class SafetyFilter:
     def __init__(self) -> None:
+        _log_with_serve()
         from safety.bias import Bias
         from safety.content import Content
         from safety.pii import Pii
@@ -50,6 +60,7 @@ class Index:
     """The one owner of the embedded index. Edge holds the GIL in every call: one thread, one call at a time."""
 
     def __init__(self, settings: Settings) -> None:
+        _log_with_serve()
         from ingest.index_edge import EdgeIndex
 
         self.thread = ThreadPoolExecutor(1, "index")
@@ -98,6 +109,7 @@ class Retriever:
     """Questions go before ingest: both share the embedder's one thread."""
 
     def __init__(self, settings: Settings, index: Handle) -> None:
+        _log_with_serve()
         from ingest.embed import Embedder, EmbedQueue
         from ingest.retrieve import Retrieval
 
@@ -121,6 +133,7 @@ class Publisher:
     """The embedded broker, when no other is configured, and the feed that the service itself publishes."""
 
     def __init__(self, settings: Settings) -> None:
+        _log_with_serve()
         from services.supply import Supply
 
         self.supply = Supply(settings)
@@ -137,6 +150,7 @@ class Publisher:
 
 class Ingester:
     def __init__(self, settings: Settings, safety: Handle, retriever: Handle, index: Handle) -> None:
+        _log_with_serve()
         from ingest.feed import KafkaFeed
         from ingest.loop import IngestLoop
 
@@ -162,6 +176,7 @@ class Generator:
     """Tokens by a group of shard actors. The GPUs belong to them, not to this replica."""
 
     def __init__(self, settings: Settings) -> None:
+        _log_with_serve()
         from model_runtime.group import WorkerGroup
 
         self.group = WorkerGroup(settings.model, settings.model_file)
@@ -203,6 +218,7 @@ class Gateway:
         ingester: Handle,
         generator: Handle,
     ) -> None:
+        _log_with_serve()
         from services.accounts import ApiKeys
         from services.chat import Chat
         from services.pulse import Pulse

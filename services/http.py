@@ -26,7 +26,7 @@ from services.relay import ClientGone, Relay, until_gone
 from services.sse import AnswerStream, failure
 from services.wire import ApiError, ChatCall, read_chat, unknown_model
 
-logger = logging.getLogger("ray.serve")
+logger = logging.getLogger(__name__)
 
 WEB = Path(__file__).parent / "web"
 HINTS = {

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ingest.loop import IngestStats
     from model_runtime.group import ModelCard
 
-logger = logging.getLogger("ray.serve")
+logger = logging.getLogger(__name__)
 Handle = DeploymentHandle[Any]
 LOOK_EVERY_S = 1.0
 LOOK_TIMEOUT_S = 5.0

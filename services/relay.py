@@ -12,7 +12,7 @@ from starlette.types import Receive
 
 from services.events import ChatEvent, Delta, Done, Failed
 
-logger = logging.getLogger("ray.serve")
+logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 TAIL_S = 1.0  # what a chat may do after its last event before it is cancelled

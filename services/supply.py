@@ -13,7 +13,7 @@ from ingest.sources.replay import replay
 from ingest.sources.sample import NOW, sample_records, stories
 from services.settings import Settings
 
-logger = logging.getLogger("ray.serve")
+logger = logging.getLogger(__name__)
 RETRY_S = 5.0
 
 
