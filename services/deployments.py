@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from ingest.loop import IngestStats
     from model_runtime.group import ModelCard
 
-logger = logging.getLogger(__name__)
 Handle = DeploymentHandle[Any]
 EXPIRE_EVERY_S = 60.0
 T = TypeVar("T")

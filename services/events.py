@@ -82,12 +82,14 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """`cited` are the citations whose marker is in the answer and whose post still existed when it ended."""
+    """`cited` are the citations whose marker is in the answer and whose post still existed when it ended; `removed`
+    the numbers of those posts, cited or not, that no longer did."""
 
     finish_reason: FinishReason
     prompt_tokens: int
     completion_tokens: int
     cited: tuple[Citation, ...] = ()
+    removed: tuple[int, ...] = ()
     newest_age_ms: int | None = None
     unsupported_sentences: int = 0
     filter_reason: str = ""

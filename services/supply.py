@@ -76,7 +76,7 @@ async def _for_ever() -> None:
 
 
 def suggestions(settings: Settings) -> tuple[str, ...]:
-    """Questions worth asking the feed that is published here."""
+    """Questions worth asking the feed that is published here; in English, which the default model speaks."""
     if settings.source != "sample":
         return ()
-    return tuple(story.questions[0].ask for story in stories())
+    return tuple(story.questions[0].ask for story in stories() if story.questions[0].lang == "en")
