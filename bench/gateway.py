@@ -3,7 +3,7 @@
 The same chat runs twice in one run: through HTTP, the gateway and every deployment; and as plain objects in this
 process on a worker group of its own ("direct"). Both answer the same question from the same five posts. An answer is
 screened sentence by sentence, so its first text comes after its first sentence; to compare equal work, fixed lengths
-are asked for: the time of 16 and of 48 tokens gives the time per token and the rest before the first.
+are asked for: the time of 8 and of 24 tokens gives the time per token and the rest before the first.
 
     python -m bench.gateway [--quick]
 """
@@ -38,7 +38,7 @@ from services.events import ChatRequest, Delta, Done, Message
 from tests.e2e.running import Service, eventually, service
 
 QUESTION = "What is known about the Quillfeather aqueduct? Tell me everything about it, in many long sentences."
-SHORT, LONG = 16, 48
+SHORT, LONG = 8, 24  # the small model seldom writes more
 TEXTS = (
     "The Quillfeather aqueduct was closed at noon because a crack was found in its third arch, the council says.",
     "Engineers at the Quillfeather aqueduct expect the repair of the crack to take four days and want no visitors.",
@@ -203,8 +203,10 @@ def main() -> None:
         publish(running, *(topic_object(f"bench:{n}", text, f"a{n}") for n, text in enumerate(TEXTS)))
         eventually(lambda: running.status()["posts"] >= len(TEXTS), 30, "the posts are indexed")
         ray.init(address=running.ray_address(), log_to_driver=False)
-        asyncio.run(run(running, Path(folder), 2 if quick else 8, quick))
-        ray.shutdown()
+        try:
+            asyncio.run(run(running, Path(folder), 2 if quick else 8, quick))
+        finally:
+            ray.shutdown()  # before the cluster that it has joined ends
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ Reconnects for ever: after a broker restart, a lost topic, a consumer that is al
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ POLL_MS = 500
 REQUEST_TIMEOUT_S = 10.0
 STOP_TIMEOUT_S = 5.0
 WATCH_EVERY_S = 1.0
+AHEAD_LOOKS = 3  # in a row
 HEALTHY_FOR_S = 5.0
 MAX_DEAD_LETTER_BYTES = 32_000_000
 
@@ -50,6 +52,7 @@ class FeedBatch:
     records: tuple[FeedRecord, ...]
     next_offsets: dict[int, int]
     received_ms: int
+    reading: int = 0  # of the consumer that fetched it: another's offsets may be of another topic of that name
 
 
 class KafkaFeed:
@@ -68,6 +71,8 @@ class KafkaFeed:
         self._dead_letters: AIOKafkaProducer | None = None
         self._watching: asyncio.Task[None] | None = None
         self._closed = False
+        self._reading = 0
+        self._ahead: Counter[TopicPartition] = Counter()  # looks that found us beyond the end of the partition
         self._behind = 0  # records of our partitions that were not handed over yet
         self._in_flight = 0  # handed over, not committed
         self._answered_s = self._moved_s = 0.0  # when the broker last answered, when records last moved or none waited
@@ -96,6 +101,7 @@ class KafkaFeed:
                 consumer = await self._connect()
                 pause_s = 0.2
                 while not self._closed and not self._is_stuck():
+                    await self._rewind(consumer)
                     if batch := await self._poll(consumer):
                         yield batch
             except (KafkaError, OSError, TimeoutError) as error:
@@ -125,6 +131,8 @@ class KafkaFeed:
             await consumer.start()
         self._answered_s = self._moved_s = time.monotonic()
         self._fault = ""
+        self._reading += 1
+        self._ahead.clear()
         self._watching = asyncio.create_task(self._watch(consumer))
         return consumer
 
@@ -146,49 +154,61 @@ class KafkaFeed:
         self._in_flight = len(records)
         self.newest_ms = max(self.newest_ms or 0, *(record.timestamp_ms for record in records))
         ends = {partition.partition: of_partition[-1].offset + 1 for partition, of_partition in fetched.items()}
-        return FeedBatch(records, ends, time.time_ns() // 1_000_000)
+        return FeedBatch(records, ends, time.time_ns() // 1_000_000, self._reading)
 
     async def commit(self, batch: FeedBatch) -> None:
         """After a rebalance or a lost broker a commit is dropped and counted: its new owner reads the records again."""
         self._in_flight = 0
         self._moved_s = time.monotonic()
-        if self._consumer is None:
+        if self._consumer is None or batch.reading != self._reading:
             self.failed_commits += 1
             return
         ours = self._consumer.assignment()
         ends = {TopicPartition(self._topic, partition): end for partition, end in batch.next_offsets.items()}
         kept = {partition: end for partition, end in ends.items() if partition in ours}
-        self.failed_commits += len(kept) < len(ends)
+        is_whole = len(kept) == len(ends)
+        self.failed_commits += not is_whole
+        if not kept:
+            return
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 await self._consumer.commit(kept)
         except (KafkaError, TimeoutError) as error:
-            self.failed_commits += 1
+            self.failed_commits += is_whole
             log.warning("commit dropped, topic %s, group %s: %s", self._topic, self._group, type(error).__name__)
 
     async def set_aside(self, record: FeedRecord, reason: str) -> None:
         """Keeps a record that is no post on `<topic>.dlq`, as it came, with where it was and why. Raises KafkaError."""
         topic = f"{self._topic}.dlq"
-        if self._dead_letters is None:
-            await ensure_topic(self._brokers, topic, partitions=1)
-            producer = plain_producer(self._brokers, max_request_size=MAX_DEAD_LETTER_BYTES)
-            await producer.start()
-            self._dead_letters = producer
         where = {"topic": record.topic, "partition": record.partition, "offset": record.offset, "reason": reason}
         headers = [*record.headers, *((name, str(content).encode()) for name, content in where.items())]
         key = record.key if record.key is not None or record.value is not None else b""
         try:
-            await self._dead_letters.send_and_wait(topic, record.value, key, headers=headers)
-        except MessageSizeTooLargeError:  # the broker's own limit: keep what says where it was
-            await self._dead_letters.send_and_wait(topic, b"", key, headers=headers)
+            # Each time: Tansu acknowledges what is sent to a topic that it has lost, and drops it.
+            await ensure_topic(self._brokers, topic, partitions=1)
+            if self._dead_letters is None:
+                self._dead_letters = plain_producer(self._brokers, max_request_size=MAX_DEAD_LETTER_BYTES)
+                await self._dead_letters.start()
+            try:
+                await self._dead_letters.send_and_wait(topic, record.value, key, headers=headers)
+            except MessageSizeTooLargeError:  # the broker's own limit: keep what says where it was
+                await self._dead_letters.send_and_wait(topic, b"", key, headers=headers)
+        except KafkaError:  # a broker may have come back without the topic: the next try makes it again
+            await self._stop_dead_letters()
+            raise
 
     async def close(self) -> None:
         """Leaves the group. The iteration ends within a poll."""
         self._closed = True
         await self._disconnect()
-        if self._dead_letters is not None:
-            await self._dead_letters.stop()
-            self._dead_letters = None
+        await self._stop_dead_letters()
+
+    async def _stop_dead_letters(self) -> None:
+        """What is still unsent has been reported as failed, so that a broker that is gone is not waited for."""
+        producer, self._dead_letters = self._dead_letters, None
+        if producer is not None:
+            with suppress(KafkaError):
+                await producer.stop()
 
     async def _disconnect(self) -> None:
         self._fault = self._fault or "reconnecting"
@@ -229,10 +249,29 @@ class KafkaFeed:
         ends = await consumer.end_offsets(partitions)
         behind = 0
         for partition in partitions:
+            if partition not in consumer.assignment():  # revoked while we waited
+                continue
             # Tansu's end misses all but one record of the last batch; what a fetch has seen is right, but may be old.
-            end = max(ends[partition], consumer.highwater(partition) or 0)
-            behind += max(0, end - await consumer.position(partition))
+            seen = consumer.highwater(partition)
+            position = await consumer.position(partition)
+            behind += max(0, max(ends[partition], seen or 0) - position)
+            is_ahead = ends[partition] < position and seen is not None and seen < position
+            self._ahead[partition] = self._ahead[partition] + 1 if is_ahead else 0
         return behind
+
+    async def _rewind(self, consumer: AIOKafkaConsumer) -> None:
+        """Back to the start of partitions that ended before our position for some looks: the topic was made anew.
+
+        Kafka answers such a fetch with an error, which aiokafka handles; Tansu with nothing, until the topic has grown.
+        """
+        ahead = {partition for partition, looks in self._ahead.items() if looks >= AHEAD_LOOKS}
+        ours = ahead & consumer.assignment()
+        for partition in ahead:
+            del self._ahead[partition]
+        if ours:
+            log.warning("topic %s, group %s: made anew, reading it from its start", self._topic, self._group)
+            self._reading += 1
+            await consumer.seek_to_beginning(*ours)
 
 
 async def _stop(consumer: AIOKafkaConsumer) -> None:

@@ -178,9 +178,21 @@ def payload_of(passage: Passage, pieces: int) -> Payload:
     return {key: storable(value) if isinstance(value, str) else value for key, value in payload.items()}
 
 
-def tombstone(version_us: int) -> Payload:
-    """All that is left of a removed post."""
-    return {"version_us": version_us, "pieces": 0}
+def tombstone(version_us: int, removed_ms: int) -> Payload:
+    """All that is left of a removed post. `removed_ms`: when the index was told, whatever the version claims."""
+    return {"version_us": version_us, "pieces": 0, "removed_ms": removed_ms}
+
+
+def without_reposts(stored: Mapping[str, Entry], changed: Mapping[str, Entry]) -> dict[str, Entry]:
+    """The changes without reposts of removed posts: they hold the same text. `stored` knows the reposted posts, too."""
+    gone = {post_id for post_id, entry in {**stored, **changed}.items() if not entry.pieces}
+    left = {}
+    for post_id, entry in changed.items():
+        if not entry.passages or entry.passages[0].post.repost_of not in gone:
+            left[post_id] = entry
+        elif post_id in stored:  # it has become a repost: what it was before goes as well
+            left[post_id] = Entry(entry.version_us, 0)
+    return left
 
 
 def match_of(payload: Payload, score: float, why: dict[str, float], vector: tuple[float, ...]) -> Match:

@@ -33,6 +33,8 @@ ASKING_WORDS = """
     people anyone someone post posts posting posted tweet tweets discuss discussed report reports reported reporting
     currently now today recent recently right anything something everything situation think thinking about explain
     summarize summarise summary give show find please help heard hear any whats there hi hello hey thanks thank
+    known describe detail details detailed many much long short brief briefly sentence sentences paragraph paragraphs
+    list write answer question questions length possible
     pasa pasado pasando paso ocurre ocurrido ocurrio sucedio sucede noticias noticia ultimas ultima ultimo dicen dice
     gente hablan sabe saben hoy ahora novedades cuenta dime publicaciones situacion resumen hay hola gracias
     passiert geschehen neues nachrichten aktuell aktuelle neueste leute sagen sagt heute jetzt gerade gibt los lage

@@ -7,7 +7,7 @@ called: it would freeze the process for seconds; a flat index answers 20,000 pos
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,9 @@ from ingest.index import (
     payload_of,
     point_id,
     slices,
+    storable,
     tombstone,
+    without_reposts,
 )
 from ingest.index_bm25 import Question, post_terms, question_terms
 from ingest.post import Match, Passage, Removal
@@ -46,6 +48,8 @@ PAYLOAD_INDEXES: dict[str, Any] = {
     "language": edge.PayloadSchemaType.Keyword,
     "source": edge.PayloadSchemaType.Keyword,
     "author_id": edge.PayloadSchemaType.Keyword,
+    "repost_of": edge.PayloadSchemaType.Keyword,
+    "removed_ms": edge.IntegerIndexParams(lookup=False, range=True),  # of a removed post
 }
 
 
@@ -72,10 +76,15 @@ class Candidates:
 
 
 class EdgeIndex:
-    """Opens the folder, or makes it; raises IndexUnusable. Calls from several threads take turns."""
+    """Opens the folder, or makes it; raises IndexUnusable. Calls from several threads take turns.
 
-    def __init__(self, path: Path, dim: int = 384) -> None:
-        self._dim = dim
+    `clock` gives epoch milliseconds: from then on a removal is remembered for TOMBSTONES_KEPT_MS and the window.
+    """
+
+    def __init__(
+        self, path: Path, dim: int = 384, clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    ) -> None:
+        self._dim, self._clock = dim, clock
         self._lock = threading.Lock()
         self._shard = _open(path, dim)
         self._unflushed, self._flushed_at = 0, time.monotonic()
@@ -83,15 +92,18 @@ class EdgeIndex:
     def apply(self, passages: Sequence[Passage], removals: Sequence[Removal]) -> ApplyReport:
         """By the version rule (`index.fold`); found, or gone, for the very next search.
 
+        A removal takes the reposts of the post with it, which hold its text, and admits none until the post is back.
         All pieces of a version come in one call, one after another. Raises BadPassages before anything is applied.
         """
         check(passages, removals, self._dim)
         report = ApplyReport()
         for some_passages, some_removals in slices(passages, removals):
             with self._lock:
-                stored = self._entries({*(p.post.id for p in some_passages), *(r.post_id for r in some_removals)})
+                reposted = {p.post.repost_of for p in some_passages if p.post.repost_of is not None}
+                changing = {*(p.post.id for p in some_passages), *(r.post_id for r in some_removals)}
+                stored = self._entries(changing | reposted)
                 changed, outcome = fold(stored, some_passages, some_removals)
-                self._write(changed, stored)
+                self._write(without_reposts(stored, changed), stored)
                 report += outcome
                 self._unflushed += len(some_passages) + len(some_removals)
         if self._unflushed >= FLUSH_CHANGES or time.monotonic() - self._flushed_at > FLUSH_S:
@@ -138,7 +150,7 @@ class EdgeIndex:
     def expire(self, before_ms: int) -> int:
         """Deletes posts with `sort_ms` before this, and tombstones too old to matter. Returns how many posts went."""
         old_posts = _where([_range("sort_ms", lt=before_ms)])
-        old_removals = _where([_equals("pieces", 0), _range("version_us", lt=(before_ms - TOMBSTONES_KEPT_MS) * 1000)])
+        old_removals = _where([_equals("pieces", 0), _range("removed_ms", lt=before_ms - TOMBSTONES_KEPT_MS)])
         with self._lock:
             before = edge.CountRequest(filter=_where([_range("sort_ms", lt=before_ms), _equals("number", 0)]))
             expired = int(self._shard.count(before))
@@ -175,8 +187,12 @@ class EdgeIndex:
         if surplus:
             self._shard.update(edge.UpdateOperation.delete_points(surplus))
         if changed:
-            points = [point for post_id, entry in changed.items() for point in _points(post_id, entry)]
+            now_ms = self._clock()
+            points = [point for post_id, entry in changed.items() for point in _points(post_id, entry, now_ms)]
             self._shard.update(edge.UpdateOperation.upsert_points(points))
+        if removed := [storable(post_id) for post_id, entry in changed.items() if not entry.pieces]:
+            reposts = _where([edge.FieldCondition("repost_of", match=edge.MatchAny(removed))])
+            self._shard.update(edge.UpdateOperation.delete_points_by_filter(reposts))
 
     def _candidates(self, query: Query, question: Question) -> Candidates:
         """The best by words and the best by meaning, each with both scores."""
@@ -225,9 +241,9 @@ def _open(path: Path, dim: int) -> edge.EdgeShard:
     return shard
 
 
-def _points(post_id: str, entry: Entry) -> Iterator[edge.Point]:
+def _points(post_id: str, entry: Entry, now_ms: int) -> Iterator[edge.Point]:
     if not entry.pieces:
-        yield edge.Point(point_id(post_id), {}, tombstone(entry.version_us))
+        yield edge.Point(point_id(post_id), {}, tombstone(entry.version_us, now_ms))
     for passage in entry.passages:
         vectors: dict[str, Any] = {DENSE: list(passage.vector), BM25: post_terms(passage.text, passage.post.lang)}
         yield edge.Point(point_id(post_id, passage.number), vectors, payload_of(passage, entry.pieces))

@@ -9,10 +9,12 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
+from ingest.byline import PostVerdict, byline_texts, shown
 from ingest.post import Malformed, Passage, Post, Removal
 from ingest.record import decode
 from ingest.split import split
@@ -22,6 +24,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
+# Of one call to the screen or the embedder: a batch of long posts would never be done within its timeout.
+CALL_TEXTS, CALL_CHARACTERS = 64, 20_000
 MAX_FIELD_NAMES = 200  # counted by name: the names come from outside
 
 
@@ -52,15 +56,6 @@ class Feed(Protocol):
     async def commit(self, batch: Any) -> None: ...
     async def set_aside(self, record: Any, reason: str) -> None: ...
     async def close(self) -> None: ...
-
-
-class PostVerdict(Protocol):
-    """`action`: 0 allow, 1 rewrite, 2 block. `text`: what may be shown."""
-
-    @property
-    def action(self) -> int: ...
-    @property
-    def text(self) -> str: ...
 
 
 class PostScreen(Protocol):
@@ -114,25 +109,14 @@ class IngestLoop:
         self._dropped: Counter[str] = Counter()
         self._failing = ""
         self._last_applied_ms: int | None = None
-        self._busy = self._stopping = False
 
     async def run(self) -> None:
-        """Returns after `stop`. Cancel it at any time: what was not committed is delivered again."""
+        """Returns when the feed ends. Cancel it at any time: what was not committed is delivered again."""
         try:
             async for batch in self._feed:
-                self._busy = True
                 await self._ingest(batch)
                 await self._feed.commit(batch)
-                self._busy = False
-                if self._stopping:
-                    break
         finally:
-            await self._feed.close()
-
-    async def stop(self) -> None:
-        """`run` returns when the batch in hand, if any, is applied and committed."""
-        self._stopping = True
-        if not self._busy:
             await self._feed.close()
 
     def stats(self) -> IngestStats:
@@ -188,32 +172,27 @@ class IngestLoop:
         await self._until_done("dead letters", lambda: self._feed.set_aside(raw, malformed.reason))
 
     async def _screened(self, newest: Newest) -> list[Post]:
-        """Posts as they may be shown, author names too. A blocked one takes its older versions with it."""
+        """Posts as they may be shown, their bylines too. A blocked one takes its older versions with it."""
         posts = newest.posts
-        if not posts:
-            return []
-        names = sorted({post.author.name for post in posts if post.author.name})
-        texts = [*(post.text for post in posts), *names]
-        verdicts = await self._until_done("screen", lambda: _one_each(self._screen.check_posts(texts), texts))
-        shown = {name: verdict.text for name, verdict in zip(names, verdicts[len(posts) :], strict=True)}
+        texts = list(dict.fromkeys(text for post in posts for text in (post.text, *byline_texts(post))))
+        verdicts: list[PostVerdict] = await self._asked("screen", self._screen.check_posts, texts)
+        verdict_of = dict(zip(texts, verdicts, strict=True))
         screened = []
-        for post, verdict in zip(posts, verdicts, strict=False):
+        for post in posts:
+            verdict = verdict_of[post.text]
             if verdict.action >= 2:
                 self._counts["blocked"] += 1
                 newest.add(Removal(post.id, post.version_us, "screened", if_newer=True))
                 continue
             self._counts["rewritten"] += verdict.action == 1
-            author = replace(post.author, name=shown.get(post.author.name, ""))
-            screened.append(replace(post, text=verdict.text, author=author))
+            screened.append(replace(shown(post, verdict_of), text=verdict.text))
         return screened
 
     async def _embedded(self, posts: list[Post], newest: Newest) -> list[Passage]:
         pieces = [(post, number, text) for post in posts for number, text in enumerate(split(post.text))]
         searchable = {post.id for post, _, _ in pieces}
         texts = [text for _, _, text in pieces]
-        vectors: Sequence[Sequence[float]] = []
-        if texts:
-            vectors = await self._until_done("embedder", lambda: _one_each(self._embedder.embed(texts), texts))
+        vectors: list[Sequence[float]] = await self._asked("embedder", self._embedder.embed, texts)
         passages = [
             Passage(post, number, text, tuple(float(part) for part in vector))
             for (post, number, text), vector in zip(pieces, vectors, strict=True)
@@ -237,6 +216,15 @@ class IngestLoop:
         self._counts["posts"] += len({passage.post.id for passage in passages})
         self._counts["removals"] += len(removals)
 
+    async def _asked(
+        self, part: str, ask: Callable[[Sequence[str]], Awaitable[Any]], texts: Sequence[str]
+    ) -> list[Any]:
+        """One answer a text, a few texts a call; a call that fails is made again, those before it are not."""
+        answers: list[Any] = []
+        for some in _calls(texts):
+            answers.extend(await self._until_done(part, partial(_one_each, ask, some)))
+        return answers
+
     async def _until_done(self, part: str, attempt: Callable[[], Awaitable[T]]) -> T:
         """Whatever the part raises, the batch is kept and tried again: better late than lost."""
         pause_s = FIRST_PAUSE_S
@@ -254,9 +242,21 @@ class IngestLoop:
                 return done
 
 
-async def _one_each(answers: Awaitable[Any], texts: Sequence[str]) -> Any:
+def _calls(texts: Sequence[str]) -> Iterator[Sequence[str]]:
+    """In order, at most CALL_TEXTS and CALL_CHARACTERS each; a longer text is a call by itself."""
+    start = characters = 0
+    for i, text in enumerate(texts):
+        if i > start and (i - start == CALL_TEXTS or characters + len(text) > CALL_CHARACTERS):
+            yield texts[start:i]
+            start, characters = i, 0
+        characters += len(text)
+    if texts:
+        yield texts[start:]
+
+
+async def _one_each(ask: Callable[[Sequence[str]], Awaitable[Any]], texts: Sequence[str]) -> Any:
     """Raises ValueError when a part answers for more or fewer texts than it was asked about."""
-    given = await answers
+    given = await ask(texts)
     if len(given) != len(texts):
         raise ValueError(f"{len(given)} answers for {len(texts)} texts")
     return given

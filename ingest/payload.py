@@ -7,8 +7,9 @@ from typing import Any
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 32
 
-# A whole string, or one bracket. In broken JSON it may see more brackets than there are, never fewer.
-_STRUCTURE = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[{]|[\]}]', re.DOTALL)
+# A whole string, or one bracket. A string without an end takes the rest, so that no byte is looked at twice: the
+# decoder stops there as well.
+_STRUCTURE = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[\[{]|[\]}]', re.DOTALL)
 _ESCAPED_UNTEXT = re.compile(r"\\u(?:[dD][89a-fA-F]|0000)")
 _UNTEXT = re.compile("[\x00\ud800-\udfff]")
 

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from ingest.payload import Refused, parse
 from ingest.post import Author, Malformed, Post, Record, Removal
-from ingest.shape import PostJson, count_unknown, one_line
+from ingest.shape import PostJson, count_unknown, shortened
 from ingest.shape import post_id as post_id_of
 from ingest.versions import time_text, time_us, version_us
 
@@ -21,6 +21,7 @@ Headers = Sequence[tuple[str, bytes | None]]
 T = TypeVar("T")
 
 _LANG = re.compile(r"[A-Za-z]{1,8}(?:-[A-Za-z0-9]{1,8})*", re.ASCII)
+_SOURCE = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,39}", re.ASCII)
 _URL_BREAKS = re.compile(r"[\s\x00-\x20\x7f-\x9f\"<>`{}|\\^\u202a-\u202e\u2066-\u2069]")
 _INVISIBLE = "\u00ad\u061c\u180e\u200b\u200c\u200d\u200e\u200f\u2060\ufeff"
 
@@ -129,9 +130,9 @@ def _post(
         dropped["text"] += 1
     return Post(
         id=post_id,
-        source=fields.source or (one_line(post_id.partition(":")[0]) if ":" in post_id else ""),
+        source=_kept("source", fields.source, _is_source, dropped) or _source_of(post_id),
         version_us=version,
-        text=fields.text[:MAX_TEXT],
+        text=shortened(fields.text, MAX_TEXT),
         created_ms=created_ms,
         received_ms=received_ms,
         author=Author(author.id or "", author.handle or "", author.name or ""),
@@ -176,14 +177,21 @@ def _read(name: str, read: Callable[[str], T], given: Any) -> T:
 
 
 def _removal(post_id: str, parsed: Mapping[str, Any], event_us: int, reason: str) -> Removal:
-    """A stated version takes its place in the order of versions; a guessed one removes whatever is there."""
+    """A stated version takes its place in the order of versions; a guessed one removes whatever is there.
+
+    The guess is not before the record's own time: an edit that it has overtaken must not bring the post back.
+    """
+    guess_us = event_us
     for name, read in (("version", version_us), ("edited_at", time_us), ("created_at", time_us)):
         if parsed.get(name) is not None:
             try:
-                return Removal(post_id, _read(name, read, parsed[name]), reason, if_newer=name == "version")
+                stated_us = _read(name, read, parsed[name])
             except Refused:
                 continue
-    return Removal(post_id, event_us, reason)
+            if name == "version":
+                return Removal(post_id, stated_us, reason, if_newer=True)
+            guess_us = max(guess_us, stated_us)
+    return Removal(post_id, guess_us, reason)
 
 
 def _may_index(consent: Any) -> bool:
@@ -200,6 +208,15 @@ def _kept(name: str, given: str | None, is_good: Callable[[str], bool], dropped:
         return given
     dropped[name] += 1
     return ""
+
+
+def _source_of(post_id: str) -> str:
+    before = post_id.partition(":")[0] if ":" in post_id else ""
+    return before if _is_source(before) else ""
+
+
+def _is_source(source: str) -> bool:
+    return _SOURCE.fullmatch(source) is not None
 
 
 def _is_language(tag: str) -> bool:

@@ -166,7 +166,8 @@ class NotPlaced(RuntimeError):
 @dataclass(frozen=True, slots=True)
 class Launch:
     """How to start a group. `limits` None: those of the device. `dtype` None: bfloat16 if all devices are fast at it,
-    else float32. `timeout_s`: how long a rank may keep its peers waiting within a step."""
+    else float32. `timeout_s`: how long a rank may keep its peers waiting within a step. `load_timeout_s`: how long the
+    actors may take to start and to load."""
 
     settings: ModelSettings
     path: Path
@@ -174,6 +175,7 @@ class Launch:
     dtype: str | None
     timeout_s: float
     place_timeout_s: float
+    load_timeout_s: float = LOAD_TIMEOUT_S
 
 
 class Ranks:
@@ -194,11 +196,12 @@ class Ranks:
 
     @classmethod
     async def start(cls, launch: Launch) -> "Ranks":
-        """Raises NotPlaced, what loading raised (see ShardWorker.load), or RayError when an actor died."""
+        """Raises NotPlaced, TimeoutError when an actor did not start or load in time, what loading raised (see
+        ShardWorker.load), or RayError when an actor died."""
         ranks = cls(launch)
         try:
             await ranks._place()
-            async with asyncio.timeout(LOAD_TIMEOUT_S):
+            async with asyncio.timeout(launch.load_timeout_s):
                 await ranks._load()
         except BaseException as error:  # also when cancelled: no actor is left behind
             await ranks.end()
@@ -218,10 +221,10 @@ class Ranks:
                 scheduling_strategy=PlacementGroupSchedulingStrategy(self._placement, rank),
             )
             self._actors.append(worker.remote("cuda" if self._on_gpus else "cpu"))
-        self.places = tuple(await asyncio.gather(*[actor.place.remote() for actor in self._actors]))
 
     async def _load(self) -> None:
-        launch, places = self._launch, self.places
+        launch = self._launch
+        places = self.places = tuple(await asyncio.gather(*[actor.place.remote() for actor in self._actors]))
         on_node = Counter(place.node_id for place in places)
         near = places[0].node_id == ray.get_runtime_context().get_node_id()
         rendezvous, address = await self._actors[0].open.remote(

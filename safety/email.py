@@ -1,11 +1,12 @@
-"""E-mail addresses, as written and as spelled out. A handle (@ana.example, @ana@mastodon.example) is content."""
+"""E-mail addresses, as written and as spelled out. A handle (@ana.example, @ana@mastodon.example) is content, save
+one "at" a mail provider, which is an address."""
 
 import re
 from collections.abc import Iterator
 
 import regex
 
-from safety.identifier import Identifier
+from safety.identifier import Identifier, has_word_before
 from safety.normalise import Normalised
 
 # Letters and digits, without the scripts that put no space around a foreign word.
@@ -32,15 +33,27 @@ TOP = (
 SIGNED = rf"{NAMES}{AT_SIGN}{PART}(?:{DOT}{PART}){{0,4}}"
 # "jane at example dot com", "jane@example dot com".
 WORDED = rf"{NAMES}(?:{AT_WORD}|@){PART}(?:{DOT}{PART}){{0,3}}{DOT}(?:{TOP})(?!{ALNUM})"
+# "jane @ gmail.com", "jane @gmail.com", "jane@ gmail.com".
+SPACED = rf"(?<!{ALNUM}){PART}(?:[ \t]{{1,2}}@[ \t]{{0,2}}|@[ \t]{{1,2}})({DOMAIN})"
 # Every state of being spelled out, for the cutter.
-SPELLED = rf"(?<!{ALNUM}){NAMES}(?:{AT_SIGN}|{AT_WORD}|@){PART}(?:{DOT}{PART}){{0,4}}"
+SPELLED = rf"(?<!{ALNUM}){NAMES}(?:{AT_SIGN}|{AT_WORD}|[ \t]{{0,2}}@[ \t]{{0,2}}){PART}(?:{DOT}{PART}){{0,4}}"
+# Domains at which people have mailboxes and nobody has a handle.
+PROVIDER = re.compile(
+    r"(?:gmail|googlemail|yahoo|ymail|rocketmail|hotmail|outlook|live|msn|aol|icloud|gmx|yandex|zoho|protonmail|"
+    r"tutanota|fastmail|rediffmail)\.[a-z]{2,3}(?:\.[a-z]{2})?|(?:mac|me|mail|qq|163|126|hey|btinternet)\.com|"
+    r"(?:proton|pm)\.me|(?:web|t-online|freenet|posteo)\.de|(?:orange|wanadoo|free|sfr)\.fr|laposte\.net|"
+    r"(?:libero|virgilio)\.it|(?:mail|bk|inbox|list)\.ru|(?:comcast|verizon|att|sbcglobal)\.net|naver\.com"
+)
+MAIL_WORDS = r"e-?mails?|mails?|contact|e-?mail address|correo|contacto|kontakt|courriel"
 
 # Cheap signs without which the three searches below find nothing.
 SIGN = re.compile(r"[^\s@]@\w")
+APART = re.compile(r"(?:[ \t]@[ \t]{0,2}|@[ \t]{1,2})\w[\w\-]{0,62}\.\w")
 BRACKETED = re.compile(r"[\[({<][ \t]?(?:at|ät|arroba|@)")
 DOT_NAMED = re.compile(r"(?:dot|punkt|punto)[ \t\])}>]")
 FIND_WRITTEN = regex.compile(WRITTEN, regex.V1 | regex.IGNORECASE)
 FIND_SIGNED = regex.compile(SIGNED, regex.V1)
+FIND_SPACED = regex.compile(SPACED, regex.V1)
 FIND_WORDED = regex.compile(WORDED, regex.V1)
 PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp", ".css", ".js")  # icon@2x.png
 # "find us at example dot com" names a site, no mailbox.
@@ -58,9 +71,13 @@ def emails(text: Normalised) -> Iterator[Identifier]:
     """E-mail addresses; spelled-out ones need a bracketed "at", or words for both signs and a known top domain."""
     if SIGN.search(text.text):
         for match in FIND_WRITTEN.finditer(text.text):
-            if not match[0].startswith("@") and not match[0].lower().endswith(PICTURES):
+            address = match[0].lower()
+            is_handle = address.startswith("@") and not PROVIDER.fullmatch(address.rpartition("@")[2])
+            if not is_handle and not address.endswith(PICTURES):
                 yield Identifier("email", match.start(), match.end(), "written")
     lower = text.lower
+    if "@" in lower and APART.search(lower):
+        yield from _spaced(lower)
     if BRACKETED.search(lower):
         for match in FIND_SIGNED.finditer(lower):
             if "." in match[0] or regex.search(DOT, match[0]):
@@ -70,3 +87,13 @@ def emails(text: Normalised) -> Iterator[Identifier]:
             mailbox = regex.split(r"[ \t@]", match[0], maxsplit=1)[0]
             if mailbox not in NO_MAILBOX:
                 yield Identifier("email", match.start(), match.end(), "spelled", 0.9)
+
+
+def _spaced(lower: str) -> Iterator[Identifier]:
+    """Addresses with space around the sign: at a mail provider, or after a word such as "e-mail"."""
+    for match in FIND_SPACED.finditer(lower):
+        mailbox = regex.split(r"[ \t@]", match[0], maxsplit=1)[0]
+        if mailbox in NO_MAILBOX:
+            continue
+        if PROVIDER.fullmatch(match[1]) or has_word_before(lower, match.start(), MAIL_WORDS):
+            yield Identifier("email", match.start(), match.end(), "spelled", 0.9)

@@ -12,7 +12,7 @@ from safety.identifier import Identifier, has_word_before
 from safety.normalise import Normalised
 
 # (?a): a letter that ends a number is one of a to z; Chinese or Japanese may stand right beside it.
-SSN = regex.compile(r"(?a)(?<![\w\-]|\d[.,/])\d{3}([- ]?)\d\d\1\d{4}(?![\w\-]|[.,/]\d)")
+SSN = regex.compile(r"(?a)(?<![\w\-]|\d[.,/])\d{3}([- .]?)\d\d\1\d{4}(?![\w\-]|[.,/]\d)")
 NEVER_ISSUED = re.compile(r"000|666|9|...00|.....0000")
 SSN_WORDS = r"ssn|ssns|ssno|social security|social security number|social|seguro social"
 # Prefixes never given out are left out, save QQ, the one that official examples use; the suffix is A to D.

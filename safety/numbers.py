@@ -3,6 +3,7 @@
 import ipaddress
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 import regex
 
@@ -11,7 +12,7 @@ from safety.normalise import Normalised
 
 SEPARATORS = r"[\s.\-_/\u00b7\u2022]"
 # A run of digit groups, possessive: a run is read once.
-DIGIT_RUN = regex.compile(rf"(?<!\d)\d(?:{SEPARATORS}{{0,3}}+\d){{11,}}+")
+DIGIT_RUN = regex.compile(rf"(?<!\d)\d(?:(?:[,|]|{SEPARATORS}{{0,3}}+)\d){{11,}}+")
 GROUP = re.compile(r"\d+")
 
 CARD_WORDS = "cards?|cc|visa|mastercard|amex|tarjetas?|karte|karten|kreditkarte|kartennummer|carte|pan"
@@ -56,7 +57,11 @@ def _card_at(text: str, groups: list[tuple[int, int]], named: bool) -> tuple[int
     for count in range(len(groups), 0, -1):
         if not 12 <= sum(lengths[:count]) <= 19:
             continue
-        printed = _is_printed_so(lengths[:count]) and not (count == 1 and _is_fraction(text, groups[0][0]))
+        printed = (
+            _is_printed_so(lengths[:count])
+            and not (count == 1 and _is_fraction(text, groups[0][0]))
+            and not _is_list(text, groups[:count])
+        )
         if not (printed or named):
             continue
         digits = "".join(text[start:end] for start, end in groups[:count])
@@ -74,6 +79,14 @@ def _is_printed_so(lengths: tuple[int, ...]) -> bool:
     if lengths[0] == 1 and sum(lengths) not in (15, 16, 19):
         return False  # a row of single digits is mostly marks or scores
     return len(set(lengths[:-1])) == 1 and lengths[-1] <= lengths[0]
+
+
+def _is_list(text: str, groups: list[tuple[int, int]]) -> bool:
+    """Whether commas or bars part the groups as in amounts or columns: not all alike, or not four digits each."""
+    between = {text[end:start] for (_, end), (start, _) in pairwise(groups)}
+    if between.isdisjoint(",|"):
+        return False
+    return len(between) > 1 or any(end - start != 4 for start, end in groups)
 
 
 def _is_fraction(text: str, start: int) -> bool:
@@ -96,18 +109,24 @@ IBAN_LENGTHS = {
         "ua29 va22 vg24 xk20 ye30",
     )
 }
-IBAN_HEAD = regex.compile(rf"(?<![a-z0-9])(?:{'|'.join(IBAN_LENGTHS)})\d{{2}}")
-IBAN_CHAR = regex.compile(r"[\s.\-]?([a-z0-9])")
+IBAN_BETWEEN = r"(?: ?[\-/] ?|\s{1,2}|\.)?"
+IBAN_HEAD = regex.compile(rf"(?<![a-z0-9])(?:{'|'.join(IBAN_LENGTHS)})[ .\-/]?\d{{2}}")
+IBAN_CHAR = regex.compile(rf"{IBAN_BETWEEN}([a-z0-9])")
+IBAN_DIGITS = 10  # the fewest in an account that is not written together: "at 20 people went to ..." is prose
 
 
 def ibans(text: Normalised) -> Iterator[Identifier]:
     """Bank accounts by country, length and the mod 97 check, written together or in groups."""
     for head in IBAN_HEAD.finditer(text.lower):
         wanted = IBAN_LENGTHS[head[0][:2]]
-        account, end = head[0], head.end()
+        account, end = head[0][:2] + head[0][-2:], head.end()
         while len(account) < wanted and (char := IBAN_CHAR.match(text.lower, end)):
             account, end = account + char[1], char.end()
-        if len(account) == wanted and not _continues(text.lower, end) and passes_mod97(account):
+        if len(account) != wanted or _continues(text.lower, end):
+            continue
+        if len(head[0]) > 4 and sum(map(str.isdigit, account)) < IBAN_DIGITS:
+            continue
+        if passes_mod97(account):
             yield Identifier("iban", head.start(), end, "mod97")
 
 

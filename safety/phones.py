@@ -21,11 +21,22 @@ REGIONS = re.findall(
 )
 KINDS = ("fixed_line", "mobile", "toll_free", "premium_rate", "shared_cost", "personal_number", "voip", "uan")
 
-SEPARATOR = r"(?:[./]|[ ]?-[ ]?|[ ]?\)[ .\-]?|[ ]?\(|[ ])?+"
+SEPARATOR = r"(?:[./]|[ ]?-[ ]?|[ ]?\)[ .\-]?|[ ]?\(|\r?\n[ ]|[ ]?\r?\n|[ ])?+"
+# "phone=", "tel/", "wa.me/": what stands before a number that is the value of a field or the end of a link.
+KEY = (
+    r"(?i:(?<![^\W_])(?:(?:phone|telephone|tel|mobile|mob|cell|whatsapp|fax|sms|telefono|telefon|movil|handy|mobil)"
+    r"(?:[_\-]?(?:number|num|no|nr))?|wa\.me)[=/.\-])"
+)
 # Rows of digits that do not continue a word, an amount, a decimal, a time, a path or a handle.
-CANDIDATE = regex.compile(rf"(?a)(?<![\w@#&=%$€£/]|\d[.:,]|[$€£#@&] )(?:\+ ?)?\(?\d(?:{SEPARATOR}\d){{6,}}+")
+CANDIDATE = regex.compile(
+    rf"(?a)(?=[\d+(])(?:(?<![\w@#&=%$€£/]|\d[.:,]|[$€£#@&] )|(?<={KEY}))(?:\+ ?)?\(?\d(?:{SEPARATOR}\d){{6,}}+"
+)
+AFTER_KEY = regex.compile(rf"(?<={KEY})")
 EXTENSION = regex.compile(r"(?a)[ ,;]{0,2}(?:x|ext\.?|extension|#|anexo|durchwahl)[ .:]{0,2}\d{1,6}(?!\w)")
 GLUED = re.compile(r"[0-9A-Za-z]")
+TIME = re.compile(r":\d\d")
+TIME_OR_SHARE = re.compile(r"[0-9A-Za-z%]|[:,]\d")  # "9:30", "10am", "50%": not the end of a number
+BREAK = re.compile(r"\r?\n | ?\r?\n")
 GROUP = re.compile(r"\d+")
 MAX_DIGITS, MAX_GROUPS = 17, 9
 
@@ -43,7 +54,7 @@ NOT_A_PHONE = regex.compile(
     r"|[0-3]?\d[-/. ][0-3]?\d[-/. ](?:19|20)\d\d(?:\D.*)?"  # 01.03.2021 10
     r"|[0-3]?\d[-/.][0-3]?\d[-/.]\d\d"
     r"|\d+\.\d+"  # a decimal
-    r"|(?:\d{1,3}\.){3}\d{1,3}"  # an IPv4 address
+    r"|(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25[0-5]|2[0-4]\d|1?\d?\d)"  # an IPv4 address
 )
 # How phone numbers look without a country code: (510) 555-0130, 510.555.0130, 020 7946 0958, 01 84 17 61 18,
 # 600 123 456.
@@ -86,8 +97,27 @@ def phones(text: Normalised) -> Iterator[Identifier]:
                 first += 1
                 continue
             identifier, used = found
+            whole = _to_end(text, identifier, groups[first : first + MAX_DIGITS + 1], used)
             first += used
-            yield identifier
+            while first < len(groups) and groups[first][0] < whole.end:
+                first += 1
+            yield whole
+
+
+def _to_end(text: Normalised, found: Identifier, groups: list[tuple[int, int]], used: int) -> Identifier:
+    """The number with the rest of its row, on its line: a tail of it would tell the number. Where the rest is a number
+    of its own, a time or a share, or the row is too long to be one number, what was found."""
+    line_end = text.text.find("\n", found.end)
+    groups = [group for group in groups if line_end < 0 or group[0] < line_end]
+    rest = groups[used:]
+    if not rest or found.end != groups[used - 1][1] or sum(end - start for start, end in groups) > MAX_DIGITS:
+        return found
+    end = rest[-1][1]
+    if TIME_OR_SHARE.match(text.text, end):
+        return found
+    if _phone_at(text, _with_sign(text.text, rest[0][0]), rest[:MAX_GROUPS]):
+        return found
+    return Identifier(found.label, found.start, end, found.rule, found.score)
 
 
 def _with_sign(text: str, start: int) -> int:
@@ -99,16 +129,22 @@ def _with_sign(text: str, start: int) -> int:
 
 def _phone_at(text: Normalised, start: int, groups: list[tuple[int, int]]) -> tuple[Identifier, int] | None:
     """The longest phone number at `start` that ends with a group, and how many groups it takes."""
-    if start and text.text[start - 1] not in " \n\t" and start == groups[0][0] and text.text[start - 1] in ".-/)":
+    if start and start == groups[0][0] and text.text[start - 1] in ".-/)" and not AFTER_KEY.match(text.text, start):
         return None  # the middle of a longer row
     named: bool | None = None
     for count in range(len(groups), 0, -1):
         end = groups[count - 1][1]
         if GLUED.match(text.text, end) and not EXTENSION.match(text.lower, end):
             continue
+        if end - groups[count - 1][0] <= 2 and TIME.match(text.text, end):
+            continue
         written = text.text[start:end]
         digits = "".join(filter(str.isdigit, written))
         if not 7 <= len(digits) <= MAX_DIGITS:
+            continue
+        if "\n" in written:
+            if rule := _rule_over_lines(text.lower, start, written, digits):
+                return Identifier("phone", start, end, rule, 0.8), count
             continue
         rule = _rule(written, digits)
         if rule is None and not NOT_A_PHONE.fullmatch(written):
@@ -132,6 +168,15 @@ def _rule(written: str, digits: str) -> str | None:
         return "look"  # the North American form is enough: invented and freed area codes are numbers too
     regions = ("CN",) if digits[0] == "1" else REGIONS
     return "look" if _exists(digits, regions) else None
+
+
+def _rule_over_lines(lower: str, start: int, written: str, digits: str) -> str | None:
+    """A number broken by the end of a line, whose first part is none: two lines of numbers are a list or a table."""
+    above, *below = BREAK.split(written)
+    if len(below) != 1 or _rule(above, "".join(filter(str.isdigit, above))):
+        return None
+    rule = _rule(f"{above} {below[0]}", digits)
+    return rule if rule == "international" or has_word_before(lower, start, WORDS) else None
 
 
 def _exists(digits: str, regions: Iterable[str] = REGIONS) -> bool:

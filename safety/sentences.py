@@ -50,6 +50,13 @@ class Sentences:
         self._held, self._tried = held[start:], place - start
         return pieces
 
+    def retract(self, chars: int) -> int:
+        """Forgets the last `chars` characters of what is held; how many there were."""
+        kept = max(0, len(self._held) - chars)
+        gone = len(self._held) - kept
+        self._held, self._tried = self._held[:kept], max(1, min(self._tried, kept))
+        return gone
+
     def close(self) -> list[str]:
         """What is still held, as the last piece."""
         rest, self._held, self._tried = self._held, "", 1

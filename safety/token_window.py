@@ -1,7 +1,9 @@
 """Screens one answer while it streams: text leaves in sentences, each judged before a character of it goes."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
+from safety.open_end import cut_from
 from safety.sentences import Sentences
 from safety.verdict import Action, Surface, Verdict
 
@@ -31,11 +33,21 @@ class TokenWindow:
             return []
         return await self._screened(self._sentences.feed(text))
 
-    async def finish(self) -> list[str]:
-        """The rest, screened. Nothing can be pushed after it."""
+    def retract(self, chars: int) -> int:
+        """Drops the last `chars` characters of what is held; how many there were to drop."""
+        return self._sentences.retract(chars)
+
+    async def finish(self, cut_by: Sequence[str] | None = None) -> list[str]:
+        """The rest, screened. Nothing can be pushed after it.
+
+        `cut_by` None: the text ended by itself. Else it was cut, by one of these stop strings or, where there are none,
+        anywhere: an identifier that may have gone on is dropped, for its front would pass for harmless."""
         if not self._open:
             return []
-        rest = await self._screened(self._sentences.close())
+        held = self._sentences.close()
+        if cut_by is not None:
+            held = [kept for piece in held if (kept := piece[: cut_from(piece, cut_by)])]
+        rest = await self._screened(held)
         self._open = False
         return rest
 

@@ -120,10 +120,8 @@ class Answer:
         return {"id": self.id, "object": kind, "created": self.created, "model": MODEL_ID}
 
     def _removed(self) -> set[int]:
-        """Numbers whose marker is in the text and whose post was gone when the answer ended."""
-        if self.done is None:
-            return set()
-        return {mark.citation.number for mark in self.marks} - {citation.number for citation in self.done.cited}
+        """Numbers of the posts that were gone when the answer ended."""
+        return set() if self.done is None else set(self.done.removed)
 
     def _references(self) -> Json:
         """`[n]` is the n-th of `citations`: a removed post keeps its place, without its address."""

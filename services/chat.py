@@ -1,5 +1,6 @@
 """Chat.stream: screen the question, retrieve, compose, generate, screen the answer, cite. Never sees a handle."""
 
+import asyncio
 import logging
 import secrets
 import time
@@ -35,6 +36,7 @@ from services.events import (
     Searching,
     Sources,
 )
+from services.generated import Generated
 from services.remote import UNAVAILABLE, Unavailable
 
 if TYPE_CHECKING:
@@ -95,7 +97,10 @@ class Chat:
                 async for event in events:
                     yield event
         except PromptTooLong as error:
-            message = f"The request needs {error.length} tokens; the limit is {error.limit}. Shorten the messages."
+            message = (
+                f"max_tokens ({_max_tokens(request)}) and the messages need {error.length} tokens together; "
+                f"the model's context is {error.limit}. Shorten the messages or lower max_tokens."
+            )
             yield Failed(400, "invalid_request_error", "context_length_exceeded", message)
         except TemplateRefused as error:
             message = f"The model's chat template does not take these messages: {error.reason}"
@@ -103,7 +108,9 @@ class Chat:
         except QueueFull:
             yield Failed(503, "server_error", "overloaded", "Too many requests are waiting; try again.", 5)
         except Unavailable as error:
-            yield Failed(503, "server_error", "service_unavailable", f"{error}; try again in a few seconds.", 5)
+            # Not str(error): of what came over a handle it is the other side's stack.
+            message = f"{error.deployment} is not available; try again in a few seconds."
+            yield Failed(503, "server_error", "service_unavailable", message, 5)
         except GenerationFailed as error:
             logger.error("request %s: generation failed: %s", request.id, error.reason)
             yield Failed(500, "server_error", "generation_failed", "The answer could not be finished.")
@@ -118,16 +125,15 @@ class Chat:
         yield Searching(self._live_posts())
         matches = await self._retriever.search(search_text(messages), MAX_POSTS)
         card = await self._model_card()
-        max_tokens = request.max_tokens or DEFAULT_MAX_TOKENS
-        prompt = self._compose(messages, matches, card, max_tokens)
-        if matches and not prompt.citations:
-            raise PromptTooLong(len(prompt.prompt_ids), card.context_tokens - max_tokens)
+        max_tokens = _max_tokens(request)
+        prompt = await asyncio.to_thread(self._compose, messages, matches, card, max_tokens)
         newest_age_ms = self._newest_age_ms(prompt)
         yield Sources(prompt.citations, newest_age_ms)
         if not prompt.citations:
-            tokenizer = card.tokenizer
             yield Delta(NO_POSTS)
-            yield Done("stop", tokenizer.count(messages[-1].text), tokenizer.count(NO_POSTS))
+            texts = (messages[-1].text, NO_POSTS)
+            asked, said = [await asyncio.to_thread(card.tokenizer.count, text) for text in texts]
+            yield Done("stop", asked, said)
             return
 
         async with aclosing(self._cited_answer(request, prompt, max_tokens, newest_age_ms)) as events:
@@ -147,49 +153,52 @@ class Chat:
         self, request: ChatRequest, prompt: Prompt, max_tokens: int, newest_age_ms: int | None
     ) -> AsyncGenerator[ChatEvent, None]:
         window = TokenWindow(self._screen)
-        citer = Citer(prompt.citations, prompt.used, self._retriever.embed_now, self._retriever.present)
-        count = _Count()
+        retriever = self._retriever
+        citer = Citer(prompt.citations, prompt.used, retriever.embed_now, retriever.present, self._screen)
+        count = Generated()
         generation = GenerationRequest(request.id, prompt.prompt_ids, _sampling(request, max_tokens))
         async with aclosing(self._engine.generate(generation)) as batches:
             async for batch in batches:
-                sentences = await window.push(count.take(batch))
-                if count.end is not None:
-                    sentences += await window.finish()
-                for sentence in sentences:
+                for sentence in await window.push(count.take(batch)):
                     for delta in await citer.write(sentence):
                         yield delta
-                if window.blocked is not None or count.end is not None:
+                if window.blocked or citer.blocked or count.ended:
                     break
-        for delta in await citer.finish():
+        for delta in await _rest(window, citer, count, request.stop):
             yield delta
-        if window.blocked is not None:
-            yield Delta("\n" + (NOT_CHECKED if window.blocked.reason == UNAVAILABLE else WITHHELD))
-        elif count.end is None:
+        blocked = window.blocked or citer.blocked
+        if blocked is not None:
+            yield Delta("\n" + (NOT_CHECKED if blocked.reason == UNAVAILABLE else WITHHELD))
+        elif not count.ended:
             raise GenerationFailed("the engine's stream ended without an end")
-        kept, removed = await citer.check_cited()
+        kept, removed = await citer.check_present()
         if removed:
-            numbers = ", ".join(f"[{citation.number}]" for citation in removed)
-            yield Notice("post_removed", f"Removed by its author while this was answered: {numbers}.")
+            yield Notice("post_removed", f"No longer available: {', '.join(f'[{number}]' for number in removed)}.")
         yield Done(
-            finish_reason=_finish_reason(window.blocked, count.end),
+            finish_reason=_finish_reason(blocked, count.end),
             prompt_tokens=len(prompt.prompt_ids),
             completion_tokens=count.tokens,
             cited=kept,
             newest_age_ms=newest_age_ms,
             unsupported_sentences=citer.unsupported_sentences,
-            filter_reason=window.blocked.reason if window.blocked is not None else "",
+            filter_reason=blocked.reason if blocked is not None else "",
+            removed=removed,
         )
 
     def _compose(self, messages: Sequence[Message], matches: list[Match], card: "ModelCard", max_tokens: int) -> Prompt:
-        return compose(
-            messages,
-            matches,
-            tokenizer=card.tokenizer,
-            budget_tokens=card.context_tokens - max_tokens,
-            max_posts=MAX_POSTS,
-            nonce=secrets.token_hex(4),
-            now_ms=self._clock_ms(),
-        )
+        """Slow for a long conversation: for a thread. Raises PromptTooLong with max_tokens counted in."""
+        try:
+            return compose(
+                messages,
+                matches,
+                tokenizer=card.tokenizer,
+                budget_tokens=card.context_tokens - max_tokens,
+                max_posts=MAX_POSTS,
+                nonce=secrets.token_hex(4),
+                now_ms=self._clock_ms(),
+            )
+        except PromptTooLong as error:
+            raise PromptTooLong(error.length + max_tokens, card.context_tokens) from None
 
     async def _model_card(self) -> "ModelCard":
         if self._card is None:
@@ -201,20 +210,18 @@ class Chat:
         return None if newest_ms is None else max(0, self._clock_ms() - newest_ms)
 
 
-class _Count:
-    """Counts the tokens of one answer and keeps its end."""
+async def _rest(window: TokenWindow, citer: Citer, count: Generated, stop: tuple[str, ...]) -> list[Delta]:
+    """What is still held when the generation is over."""
+    citer.retract(count.echo_chars - window.retract(count.echo_chars))
+    cut_by = count.cut_by(stop)
+    deltas: list[Delta] = []
+    for sentence in await window.finish(cut_by):
+        deltas += await citer.write(sentence)
+    return deltas + await citer.finish(cut_by)
 
-    def __init__(self) -> None:
-        self.tokens = 0
-        self.end: Finished | None = None
 
-    def take(self, batch: Sequence[Token | Finished]) -> str:
-        for item in batch:
-            if isinstance(item, Finished):
-                self.end = item
-            else:
-                self.tokens += 1
-        return "".join(item.text for item in batch)
+def _max_tokens(request: ChatRequest) -> int:
+    return request.max_tokens or DEFAULT_MAX_TOKENS
 
 
 def search_text(messages: Sequence[Message]) -> str:
@@ -229,8 +236,8 @@ def _sampling(request: ChatRequest, max_tokens: int) -> Sampling:
     """Greedy unless asked otherwise: an answer about facts should not be a draw."""
     return Sampling(
         max_tokens=max_tokens,
-        temperature=0.0 if request.temperature is None else request.temperature,
-        top_p=1.0 if request.top_p is None else request.top_p,
+        temperature=0.0 if request.temperature is None or request.top_p == 0 else request.temperature,
+        top_p=request.top_p or 1.0,
         seed=secrets.randbits(62) if request.seed is None else request.seed,
         stop=request.stop,
     )

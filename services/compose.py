@@ -57,8 +57,9 @@ def compose(
 ) -> Prompt:
     """Put the best of `matches` (best first) before the last user turn, as far as the budget goes.
 
-    What does not fit goes in this order: posts from the lowest rank up, then the oldest exchanges of the history.
-    The system turns and the last user turn stay whole: PromptTooLong if they alone do not fit.
+    What does not fit goes in this order: posts from the lowest rank up, save the best, then the oldest exchanges of
+    the history; room that these leave is for posts again. The system turns and the last user turn stay whole:
+    PromptTooLong if they and the best post (where there is one) do not fit, with the length of these.
     `nonce` is new for every request (8 or more letters and digits): a post cannot know how its fence ends.
     """
     assert messages and messages[-1].role == "user", "a conversation ends with a user turn"
@@ -78,10 +79,11 @@ def compose(
     dropped, posts = 0, len(ranked)
     prompt_ids = ids(dropped, posts)
     if len(prompt_ids) > budget_tokens:
-        shortest = len(ids(len(exchanges), 0))
+        least = min(1, len(ranked))
+        shortest = len(ids(len(exchanges), least))
         if shortest > budget_tokens:
             raise PromptTooLong(shortest, budget_tokens)
-        dropped = bisect_left(range(len(exchanges)), True, key=lambda count: fits(count, 0))
+        dropped = bisect_left(range(len(exchanges)), True, key=lambda count: fits(count, least))
         posts = bisect_left(range(1, len(ranked) + 1), True, key=lambda count: not fits(dropped, count))
         prompt_ids = ids(dropped, posts)
     assert len(prompt_ids) <= budget_tokens, "a search ends at what was seen to fit"

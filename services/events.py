@@ -89,10 +89,10 @@ class Done:
     prompt_tokens: int
     completion_tokens: int
     cited: tuple[Citation, ...] = ()
-    removed: tuple[int, ...] = ()
     newest_age_ms: int | None = None
     unsupported_sentences: int = 0
     filter_reason: str = ""
+    removed: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

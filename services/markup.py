@@ -22,17 +22,26 @@ _URL = re.compile(
     re.IGNORECASE,
 )
 _DOUBLED = re.compile(r"\[\[([^\[\]\n]*)\]\]")
+_STRAY = re.compile(r"(\[[^\[\]\n]*\]\()|\]\(")  # the end of a link whose beginning is not there
 _LONGEST_RANGE = 10
 
+_TAKEN = "\x00"  # stands, for a moment, where something was taken out
+_SENTENCE_END = r"[.,;:!?\u2026)\]\"'\u2019\u201d\u00bb]+(?:\s|$)"
+_WIDE = "\u3000-\u30ff\u3400-\u9fff\uac00-\ud7af\uff00-\uffef"  # scripts that put no space between words
+_SEAM = re.compile(rf"(?<=[^\s{_TAKEN}([{_WIDE}]){_TAKEN}+(?=[^\s{_TAKEN}{_WIDE}])(?!{_SENTENCE_END})")
 
-def clean(text: str, urls: Set[str]) -> tuple[str, list[int]]:
+
+def clean(text: str, urls: Set[str], seam: str = " ") -> tuple[str, list[int]]:
     """`text` without images, without links and addresses other than `urls`, without markers such as [1], [1, 2],
-    \u30101\u3011 or (post 1); and the numbers that these markers named. The result holds no bracketed number at all."""
+    \u30101\u3011 or (post 1); and the numbers that these markers named. The result holds no bracketed number at all.
+
+    `seam` is put between two words that what was taken out held apart."""
     named: list[int] = []
+    text = text.replace(_TAKEN, "")
 
     def take(found: re.Match[str]) -> str:
         named.extend(_numbers(found[1] or found[2]))
-        return ""
+        return _TAKEN
 
     def reduce(found: re.Match[str]) -> str:
         shown, target = found[1], found[2].split(maxsplit=1)[0] if found[2].strip() else ""
@@ -44,10 +53,11 @@ def clean(text: str, urls: Set[str]) -> tuple[str, list[int]]:
     while text != before:  # taking one out can put the next together
         before = text
         text = _DOUBLED.sub(r"[\1]", text)
-        text = _LINK.sub(reduce, _ANGLED.sub(r"\1", _IMAGE.sub("", text)))
-        text = _URL.sub(lambda found: found[0] if found[0].strip() in urls else "", text)
+        text = _LINK.sub(reduce, _ANGLED.sub(r"\1", _IMAGE.sub(_TAKEN, text)))
+        text = _URL.sub(lambda found: found[0] if found[0].strip() in urls else _TAKEN, text)
         text = _MARKER.sub(take, text)
-    return text, named
+        text = _SEAM.sub(seam, text).replace(_TAKEN, "")
+    return _STRAY.sub(lambda found: found[0] if found[1] else "] (", text), named
 
 
 def is_open(text: str) -> bool:
@@ -64,7 +74,7 @@ def is_open(text: str) -> bool:
 
 def without_openings(text: str) -> str:
     """`text` that cannot make a marker or a link with what follows it."""
-    return re.sub(f"[{_OPEN}]", "", text)
+    return re.sub(f"[{_OPEN}]", " ", text)
 
 
 def _numbers(written: str) -> list[int]:

@@ -60,19 +60,25 @@ class RemoteScreen:
 
     async def check_many(self, texts: Sequence[str], surface: Surface) -> list[Verdict]:
         try:
-            verdicts: list[Verdict] = await call(
-                "SafetyFilter", self._handle.check_many.remote(list(texts), surface), self._timeout_s
-            )
-        except (Unavailable, RayTaskError):
+            return await self._asked(texts, surface)
+        except Unavailable:
             return [_unavailable(text) for text in texts]
-        if len(verdicts) != len(texts):
-            return [_unavailable(text) for text in texts]
-        return verdicts
 
     async def check_posts(self, texts: Sequence[str]) -> list[Verdict]:
-        """For ingest, which waits and asks again rather than lose a post. Raises Unavailable."""
-        verdicts = await self.check_many(texts, "post")
-        if any(verdict.reason == UNAVAILABLE for verdict in verdicts):
+        """For ingest, which waits and asks again rather than lose a post. Raises Unavailable when the call failed.
+
+        A text on which a layer failed is a block like any other: it would fail again, and hold up all that follow.
+        """
+        return await self._asked(texts, "post")
+
+    async def _asked(self, texts: Sequence[str], surface: Surface) -> list[Verdict]:
+        """One verdict a text. Raises Unavailable."""
+        response = self._handle.check_many.remote(list(texts), surface)
+        try:
+            verdicts: list[Verdict] = await call("SafetyFilter", response, self._timeout_s)
+        except RayTaskError as error:
+            raise Unavailable("SafetyFilter") from error
+        if len(verdicts) != len(texts):
             raise Unavailable("SafetyFilter")
         return verdicts
 

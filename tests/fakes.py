@@ -99,10 +99,12 @@ class FakeCard:
 
 
 class ScriptedEngine:
-    """Yields the pieces it was given, one token a batch; a piece that is an exception is raised instead."""
+    """Yields the pieces it was given, `batch` tokens at once; a piece that is an exception is raised instead."""
 
-    def __init__(self, *pieces: str | Exception, reason: str = "stop", context_tokens: int = 2048) -> None:
-        self.pieces, self.reason = pieces, reason
+    def __init__(
+        self, *pieces: str | Exception, reason: str = "stop", context_tokens: int = 2048, batch: int = 1
+    ) -> None:
+        self.pieces, self.reason, self.batch = pieces, reason, batch
         self.fake_card = FakeCard(context_tokens)
         self.requests: list[GenerationRequest] = []
         self.yielded = 0
@@ -113,13 +115,17 @@ class ScriptedEngine:
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[list[Token | Finished]]:
         self.requests.append(request)
+        waiting: list[Token | Finished] = []
         try:
             for number, piece in enumerate(self.pieces):
                 if isinstance(piece, Exception):
                     raise piece
                 self.yielded += 1
-                yield [Token(number, piece)]
+                waiting.append(Token(number, piece))
+                if len(waiting) == self.batch:
+                    yield waiting
+                    waiting = []
             reason: Any = self.reason
-            yield [Finished(reason, len(request.prompt_ids), len(self.pieces))]
+            yield [*waiting, Finished(reason, len(request.prompt_ids), len(self.pieces))]
         finally:
             self.closed += 1

@@ -35,6 +35,7 @@ export class AnswerView {
     this.points = 0; // code points so far: the unit of the markers' offsets
     this.results = new Map();
     this.cited = new Set();
+    this.filtered = false;
     this.notes = element("div", { className: "notes" });
     this.status = element("p", { className: "status" });
     this.body = element("div", { className: "text", dir: "auto" });
@@ -123,6 +124,7 @@ export class AnswerView {
 
   finish(reason, ours) {
     this.close();
+    this.filtered = reason === "content_filter";
     for (const number of ours.removed ?? []) this.strike(number);
     this.cited = new Set(ours.cited ?? []);
     this.showSources(true);

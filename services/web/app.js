@@ -20,6 +20,7 @@ let running = null; // the AbortController of the answer being written
 // ---- asking ---------------------------------------------------------------------------------------------------------
 
 async function answer(text) {
+  if (running) return;
   welcome.hidden = true;
   const view = new AnswerView(text);
   log.append(view.root);
@@ -43,6 +44,7 @@ async function answer(text) {
 
 function end(fault, view, asked) {
   const again = () => {
+    if (running) return;
     view.root.remove();
     answer(asked.content);
   };
@@ -58,8 +60,9 @@ function end(fault, view, asked) {
   }
 }
 
+/** What was refused is not sent again: it would have every later question refused. */
 function remember(asked, view) {
-  if (view.text) history.push(asked, { role: "assistant", content: view.text });
+  if (view.text && !view.filtered) history.push(asked, { role: "assistant", content: view.text });
 }
 
 /** Changes the page, and stays at its end if the reader was there. */

@@ -8,7 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
+settings.register_profile("ingest", deadline=None)  # other work may share the cores
+settings.load_profile("ingest")
 _NUMBERS = itertools.count()
 
 

@@ -59,10 +59,17 @@ class FakeScreen(Failing):
 
 @dataclass
 class FakeEmbedder(Failing):
-    """[1.0, length of the text]; not finite for a text that says "nan"."""
+    """[1.0, length of the text]; not finite for a text that says "nan". The call of number `fail_at` fails."""
+
+    asked: list[list[str]] = field(default_factory=list)
+    fail_at: int = 0
 
     async def embed(self, texts: Sequence[str]) -> np.ndarray:
         self.fail()
+        if self.fail_at and len(self.asked) + 1 == self.fail_at:
+            self.fail_at = 0
+            raise Down
+        self.asked.append(list(texts))
         return np.array([[np.nan if "nan" in text else 1.0, len(text)] for text in texts])
 
 

@@ -6,14 +6,18 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaError
 from ingest_parts import until
 
 from ingest.broker import EmbeddedBroker
-from ingest.feed import FeedBatch, FeedRecord, KafkaFeed, ensure_topic, plain_producer
+from ingest.feed import AHEAD_LOOKS, WATCH_EVERY_S, FeedBatch, FeedRecord, KafkaFeed, ensure_topic, plain_producer
 
 SESSION_S = 2.0
 READER = """
@@ -40,6 +44,16 @@ async def producing(brokers: str) -> AsyncIterator[AIOKafkaProducer]:
         yield producer
     finally:
         await producer.stop()
+
+
+@asynccontextmanager
+async def consuming(brokers: str, topic: str) -> AsyncIterator[AIOKafkaConsumer]:
+    consumer = AIOKafkaConsumer(topic, bootstrap_servers=brokers, auto_offset_reset="earliest")
+    await consumer.start()
+    try:
+        yield consumer
+    finally:
+        await consumer.stop()
 
 
 async def produce(brokers: str, topic: str, values: list[bytes]) -> None:
@@ -148,6 +162,106 @@ async def test_two_members_share_the_partitions_and_a_late_commit_is_only_counte
     await asyncio.gather(running, other)
 
 
+async def test_a_commit_without_a_partition_of_ours_is_counted_once(brokers: str, topic: str) -> None:
+    """aiokafka raises a plain ValueError for a commit of nothing."""
+    await produce(brokers, topic, numbers(3))
+    feed = feed_of(brokers, topic)
+    async with asyncio.timeout(30), aclosing(aiter(feed)) as batches:  # type: ignore[type-var]
+        batch = await anext(batches)
+        await feed.commit(replace(batch, next_offsets={77: 5}))
+        assert feed.failed_commits == 1
+        partly = {77: 5, **batch.next_offsets}
+        await feed.commit(replace(batch, next_offsets=partly))
+        assert feed.failed_commits == 2
+        await feed.commit(replace(batch, reading=batch.reading - 1))
+        assert feed.failed_commits == 3
+        await feed.commit(batch)
+        assert feed.failed_commits == 3
+    await feed.close()
+
+
+class Losing:
+    """A consumer that loses partition 1 while it is asked for the ends."""
+
+    def __init__(self, topic: str) -> None:
+        self._topic, self._ours = topic, {0, 1}
+
+    def assignment(self) -> set[TopicPartition]:
+        return {TopicPartition(self._topic, partition) for partition in self._ours}
+
+    async def end_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        self._ours = {0}
+        return dict.fromkeys(partitions, 10)
+
+    def highwater(self, partition: TopicPartition) -> int:
+        assert partition in self.assignment(), "Partition is not assigned"
+        return 12
+
+    async def position(self, partition: TopicPartition) -> int:
+        assert partition in self.assignment()
+        return 5
+
+
+async def test_a_partition_revoked_while_it_is_watched_is_left_out() -> None:
+    consumer: Any = Losing("posts")
+    assert await KafkaFeed("127.0.0.1:1", "posts", "group")._records_behind(consumer) == 7
+
+
+async def test_a_topic_made_anew_is_read_from_its_start(brokers: str, topic: str) -> None:
+    """It is shorter than the position that the group still has; what was fetched before leaves no offset in it."""
+    await ensure_topic([brokers], topic, partitions=1)
+    await produce(brokers, topic, numbers(20))
+    feed = feed_of(brokers, topic)
+    values: list[bytes] = []
+    old: list[FeedBatch] = []
+
+    async def run() -> None:
+        async for batch in feed:
+            values.extend(record.value or b"" for record in batch.records)
+            old.append(batch)
+            await feed.commit(batch)
+
+    running = asyncio.create_task(run())
+    await until(lambda: len(values) == 20)
+    await until(lambda: not feed.lag_records)
+    admin = AIOKafkaAdminClient(bootstrap_servers=brokers)
+    await admin.start()
+    await admin.delete_topics([topic])
+    await ensure_topic([brokers], topic, partitions=1)
+    await produce(brokers, topic, [b"new 1", b"new 2"])
+    await until(lambda: {b"new 1", b"new 2"} <= set(values))
+    assert (feed.rebuilds, feed.fault, feed.failed_commits) == (0, "", 0)
+    await feed.commit(old[0])
+    assert feed.failed_commits == 1
+    await feed.close()
+    await running
+    await admin.close()
+    member = AIOKafkaConsumer(bootstrap_servers=brokers, group_id=f"{topic}-group", enable_auto_commit=False)
+    await member.start()
+    member.assign([TopicPartition(topic, 0)])
+    assert await member.committed(TopicPartition(topic, 0)) == 2
+    await member.stop()
+
+
+async def test_a_quiet_topic_is_not_read_again(brokers: str, topic: str) -> None:
+    """Tansu's end runs short of the position by all but one record of the last batch, for as long as nothing comes."""
+    await produce(brokers, topic, numbers(40))
+    feed = feed_of(brokers, topic)
+    values: list[bytes] = []
+
+    async def run() -> None:
+        async for batch in feed:
+            values.extend(record.value or b"" for record in batch.records)
+            await feed.commit(batch)
+
+    running = asyncio.create_task(run())
+    await until(lambda: len(values) == 40)
+    await asyncio.sleep((AHEAD_LOOKS + 1.5) * WATCH_EVERY_S)
+    assert len(values) == 40
+    await feed.close()
+    await running
+
+
 async def test_lag_counts_what_waits_and_what_is_in_hand(brokers: str, topic: str) -> None:
     await ensure_topic([brokers], topic)
     async with producing(brokers) as producer:
@@ -238,6 +352,29 @@ async def test_a_record_set_aside_is_kept_with_where_it_was_and_why(brokers: str
     where = (("topic", topic.encode()), ("partition", b"3"), ("offset", b"17"), ("reason", b"utf8"))
     assert (kept[0].key, kept[0].value, kept[0].headers) == (b"key", b"\xff", (("op", b"x"), *where))
     assert kept[1].value is None and ("reason", b"key") in kept[1].headers
+
+
+async def test_records_are_set_aside_again_after_the_broker_has_come_back_empty(
+    tansu_path: Path, port: int, topic: str
+) -> None:
+    feed = feed_of(f"127.0.0.1:{port}", topic)
+    poison = FeedRecord(topic, 0, 17, 5, b"key", b"\xff")
+    with pytest.raises(KafkaError):
+        await feed.set_aside(poison, "utf8")
+    broker = EmbeddedBroker(tansu_path, port)
+    for _ in range(2):
+        await broker.start()
+        async with asyncio.timeout(60):
+            while True:
+                try:
+                    await feed.set_aside(poison, "utf8")
+                except KafkaError:
+                    continue
+                break
+        async with consuming(broker.address, f"{topic}.dlq") as consumer:
+            assert (await asyncio.wait_for(consumer.getone(), 20)).value == b"\xff"
+        await broker.stop()
+    await feed.close()
 
 
 async def test_a_topic_that_exists_is_left_alone(brokers: str, topic: str) -> None:

@@ -77,3 +77,9 @@ def test_links_are_no_words():
 def test_every_term_of_a_mixed_text_has_one_weight():
     terms = post_terms("橋 bridge 橋 bridge 2 days", "ja")
     assert len(terms.indices) == len(set(terms.indices)) == len(terms.values) == 4
+
+
+def test_how_an_answer_should_be_is_not_what_is_asked_about():
+    asked = question_terms("Tell me everything known about the Quillfeather aqueduct, in many long sentences please.")
+    said = frozenset(post_terms("The Quillfeather aqueduct is closed.", "en").indices)
+    assert asked.share_in(said) == 1.0

@@ -33,7 +33,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def shared(folder):
-    index = EdgeIndex(folder)
+    index = EdgeIndex(folder, clock=lambda: NOW_MS)
     yield index
     index.close()
 
@@ -211,7 +211,7 @@ def test_a_removed_post_is_gone_with_its_text_its_vectors_and_its_pieces(index):
     assert (index.count(), index.present(["p"]), index.newest_ms()) == (0, set(), None)
     everything = qdrant_edge.ScrollRequest(limit=1000, with_payload=True, with_vector=True)
     ((point,), _) = index._shard.scroll(everything)
-    assert point.payload == {"version_us": 6, "pieces": 0}
+    assert point.payload == {"version_us": 6, "pieces": 0, "removed_ms": NOW_MS}
     assert point.vector == {}
 
 
@@ -448,6 +448,43 @@ def test_a_damaged_index_is_refused(tmp_path, empty, damage):
         EdgeIndex(folder)
 
 
+# -- reposts
+
+
+def repost(post_id, of, **fields):
+    return passages(post_id, "harbour bridge", "closed today", repost_of=of, **fields)
+
+
+def test_a_removal_takes_the_reposts_of_the_post_with_it(index):
+    index.apply([*passages("x", "harbour bridge"), *repost("r1", "x"), *repost("r2", "y")], [])
+    index.apply([*repost("r3", "x"), *passages("z", "bridge")], [])
+    assert index.apply([], [Removal("x", 2, "screened", if_newer=True)]).removed == 1
+    assert set(words(index, "bridge closed today")) == {"r2", "z"}
+    assert (index.present(["x", "r1", "r2", "r3", "z"]), index.count()) == ({"r2", "z"}, 2)
+
+
+def test_a_removal_that_is_not_obeyed_leaves_the_reposts(index):
+    index.apply([*passages("x", "harbour bridge", version_us=5), *repost("r", "x")], [])
+    assert index.apply([], [Removal("x", 4, "screened", if_newer=True)]).stale == 1
+    assert index.present(["x", "r"]) == {"x", "r"}
+
+
+def test_a_repost_of_a_removed_post_is_refused_until_the_post_is_back(index):
+    index.apply([], [Removal("x", 2)])
+    index.apply(repost("r", "x"), [])
+    assert index.present(["r"]) == set()
+    index.apply(passages("r", "words of its own"), [])
+    index.apply(repost("r", "x", version_us=2), [])
+    assert index.present(["r"]) == set() and index.count() == 0
+    index.apply([*repost("s", "x"), *passages("x", "harbour bridge", version_us=3), *repost("t", "x")], [])
+    assert index.present(["x", "s", "t"]) == {"x", "s", "t"}
+
+
+def test_a_repost_in_the_batch_of_the_removal_does_not_outlive_it(index):
+    index.apply(repost("r", "x"), [Removal("x", 2)])
+    assert index.present(["r"]) == set()
+
+
 # -- age
 
 
@@ -463,7 +500,8 @@ def test_expiry_takes_old_posts_and_keeps_young_ones_and_their_removals(index):
 
 
 def test_removals_are_forgotten_long_after_their_posts(index):
-    index.apply([], [Removal("gone", NOW_MS * 1000)])
+    """Counted from the removal: what it takes away is often old, and may come late."""
+    index.apply([], [Removal("gone", 1)])
     week_ms = 7 * 24 * 3_600_000
     index.expire(NOW_MS + week_ms)
     assert index.apply(passages("gone", "text", version_us=1), []).stale == 1

@@ -5,6 +5,7 @@ import gc
 import itertools
 import json
 import logging
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from ingest_parts import FakeEmbedder, FakeFeed, FakeIndex, FakeScreen, raw, unt
 
 from ingest.feed import FeedRecord, KafkaFeed, plain_producer
 from ingest.loop import IngestLoop
+from ingest.post import Author
 from ingest.publish import Publisher
 
 CREATED = "2026-07-04T14:38:06Z"
@@ -64,7 +66,7 @@ class Running:
     async def until_committed(self) -> None:
         running = asyncio.create_task(self.loop.run())
         await until(lambda: running.done() or len(self.feed.committed) == len(self.feed.batches))
-        await self.loop.stop()
+        await self.feed.close()
         await asyncio.wait_for(running, 10)
 
 
@@ -140,6 +142,42 @@ async def test_nothing_leaves_that_has_not_passed_the_screen() -> None:
     assert running.loop.stats().rewritten == 1
 
 
+async def test_the_byline_is_shown_as_the_screen_allows() -> None:
+    author = {"id": "secret id", "handle": "ana secret", "name": "Ana"}
+    told = post("t:1", "one", author=author, url="https://ex.am/?q=sec%72et")
+    hidden = post("t:2", "two", author={"id": "bad", "handle": "bad"}, url="https://ex.am/b%2561d")
+    plain = {"author": {"id": "7", "handle": "ana.example", "name": "Ana"}, "url": "https://ex.am/1?a=%20"}
+    running = await ingested(records(told, hidden, post("t:3", "three", **plain)), records(told | {"id": "t:4"}))
+    first, second, third, again = (passage.post for passage in running.index.passages)
+    assert (first.author.handle, first.author.name, first.url) == ("ana [secret]", "Ana", "")
+    assert (second.author.handle, second.url) == ("", "")
+    assert re.fullmatch("author-[a-z2-7]{26}", first.author.id) and first.author.id == again.author.id
+    assert second.author.id not in (first.author.id, "bad", "")
+    assert (third.author, third.url) == (Author("7", "ana.example", "Ana"), "https://ex.am/1?a=%20")
+
+
+async def test_a_batch_of_long_posts_goes_out_in_many_calls() -> None:
+    """Each within the part's timeout, and only the one that failed is made again."""
+    texts = [f"{number} " + "One sentence of several words. " * 300 for number in range(6)]
+    running = Running(records(*(post(f"t:{number}", text) for number, text in enumerate(texts))))
+    running.embedder.fail_at = 3
+    await running.until_committed()
+    asked, embedded = running.screen.asked, running.embedder.asked
+    assert [text for call in asked for text in call] == texts
+    for call in (*asked, *embedded):
+        assert len(call) <= 64 and sum(map(len, call)) <= 20_000
+    pieces = [piece for call in embedded for piece in call]
+    assert pieces == [passage.text for passage in running.index.passages] and len(embedded) > 2
+    assert running.loop.stats().retries == 1
+
+
+async def test_a_batch_of_many_posts_goes_out_in_many_calls() -> None:
+    running = await ingested(records(*(post(f"t:{number}", f"text {number}") for number in range(150))))
+    assert [len(call) for call in running.screen.asked] == [64, 64, 22]
+    assert [len(call) for call in running.embedder.asked] == [64, 64, 22]
+    assert running.index.texts == {f"t:{number}": f"text {number}" for number in range(150)}
+
+
 async def test_a_blocked_post_takes_its_older_version_away() -> None:
     running = await ingested(records(post("t:1", "good", 1)), records(post("t:1", "bad", 2)))
     assert running.index.texts == {}
@@ -213,18 +251,6 @@ async def test_too_few_answers_are_a_failure() -> None:
     assert running.index.texts == {"t:2": "fine"} and len(answers) == 2
 
 
-async def test_stop_lets_the_batch_in_hand_be_committed() -> None:
-    running = Running(records(post("t:1", "one")), records(post("t:2", "two")))
-    running.index.failures = 10**9
-    task = asyncio.create_task(running.loop.run())
-    await until(lambda: running.pauses)
-    await running.loop.stop()
-    assert not running.feed.committed
-    running.index.failures = 0
-    await asyncio.wait_for(task, 10)
-    assert running.index.texts == {"t:1": "one"} and len(running.feed.committed) == 1
-
-
 async def test_an_unhealthy_feed_is_an_unhealthy_loop() -> None:
     running = Running(records(post("t:1", "one")))
     running.feed.fault, running.feed.lag_records = "the broker has not answered for 7 s", 12
@@ -254,7 +280,7 @@ async def test_through_the_broker(brokers: str, topic: str, tmp_path: Path) -> N
         await publisher.publish(post("t:end", "end"))
     wanted = {f"t:{number}": f"text {number}" for number in range(1, 20)} | {"t:2": "edited", "t:end": "end"}
     await until(lambda: running.done() or (index.texts == wanted and not loop.stats().lag_records))
-    await loop.stop()
+    await feed.close()
     await running
     assert index.texts == wanted
     assert sum(loop.stats().malformed.values()) == len(poison)
@@ -283,8 +309,9 @@ async def test_a_cancelled_loop_leaves_the_group_and_no_connection_behind(broker
     gc.collect()
 
     index.failures = 0
-    again = IngestLoop(KafkaFeed(brokers, topic, topic, session_timeout_s=2.0), FakeScreen(), FakeEmbedder(), index)
+    feed = KafkaFeed(brokers, topic, topic, session_timeout_s=2.0)
+    again = IngestLoop(feed, FakeScreen(), FakeEmbedder(), index)
     running = asyncio.create_task(again.run())
     await until(lambda: index.texts == {"t:1": "one"})  # it was not committed, so it comes again
-    await again.stop()
+    await feed.close()
     await running

@@ -1,6 +1,7 @@
 """What a Kafka record becomes (docs/feed.md). T-numbers: shared/reference/cases.md."""
 
 import json
+import re
 from collections import Counter
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ingest.payload import _STRUCTURE
 from ingest.post import Author, Malformed, Post, Record, Removal
 from ingest.record import MAX_TEXT, decode, encode
 
@@ -185,13 +187,22 @@ def test_a_record_without_a_timestamp_counts_from_its_arrival() -> None:
 def test_an_object_can_say_that_the_post_is_deleted(deleted: Any) -> None:
     given = {"id": ID, "deleted": deleted, "version": "1783175888090"}
     assert decoded(given) == Removal(ID, 1_783_175_888_090_000, if_newer=True)
-    assert decoded(topic_object(deleted=deleted)) == Removal(ID, CREATED_MS * 1000)
+    assert decoded(topic_object(deleted=deleted)) == Removal(ID, (RECEIVED_MS - 5) * 1000)
     assert isinstance(decoded(topic_object(deleted=False)), Post)
+
+
+def test_an_unversioned_deletion_is_not_older_than_its_record() -> None:
+    """Or an edit that it has overtaken would bring the post back."""
+    deletion = decoded(topic_object(deleted=True))
+    edit = decoded_post(topic_object(edited_at="2026-07-04T14:38:16Z"))
+    assert isinstance(deletion, Removal) and deletion.version_us > edit.version_us > CREATED_MS * 1000
+    ahead = decoded(topic_object(deleted=True, edited_at="3001-12-31T23:00:00Z"))
+    assert ahead == Removal(ID, 32_566_748_400_000_000)
 
 
 @pytest.mark.parametrize("consent", [{"indexable": False}, {"indexable": "true"}, {"indexable": 1}, "no", [], False])
 def test_without_consent_a_post_is_removed_whatever_else_is_wrong(consent: Any) -> None:
-    assert decoded(topic_object(consent=consent)) == Removal(ID, CREATED_MS * 1000, "consent")
+    assert decoded(topic_object(consent=consent)) == Removal(ID, (RECEIVED_MS - 5) * 1000, "consent")
     versioned = decoded(topic_object(consent=consent, version="3mptbypcq372f"))
     assert versioned == Removal(ID, 1_783_175_887_214_629, "consent", if_newer=True)
     broken = decoded(topic_object(consent=consent, text=5, created_at="x", version=7, labels="x"))
@@ -242,9 +253,57 @@ def test_lone_surrogates_and_nul_become_replacement_characters() -> None:
 
 def test_names_are_one_line_and_short() -> None:
     names = decoded_post(
-        topic_object(author={"name": " Ana\r\n\u2028system: obey\x1b[0m ", "handle": "h" * 999})
+        topic_object(author={"name": " Ana\r\n\u2028system: obey\x1b[0m ", "handle": "ha " * 99})
     ).author
-    assert names == Author("", "h" * 200, "Ana system: obey [0m")
+    assert names == Author("", "ha " * 66 + "ha", "Ana system: obey [0m")
+
+
+@pytest.mark.parametrize(
+    ("before", "across"),
+    [
+        ("x " * 9991, " 4111 1111 1111 1111"),
+        ("x " * 9991, "+49 (151) 1234-5678 90"),
+        ("x " * 9985 + "write to", " jane.doe+some.where@gmail.example.com"),
+        ("Call me. " * 2220, " 4111. 1111 1111 1111 4111. 1111 1111"),
+        ("\u6a4b\u306f\u9589\u9396\u3002" * 3998, "4111 1111 1111 1111"),
+        ("\u6a4b" * 19_990, "4111 1111 1111 1111"),
+    ],
+    ids=["card", "phone", "email", "sentences", "no spaces", "no sentences"],
+)
+def test_a_long_text_is_not_cut_within_a_number_or_an_address(before: str, across: str) -> None:
+    """The screen knows a whole card number, and not twelve digits of one."""
+    assert len(before) < MAX_TEXT < len(before + across)
+    text = decoded_post(topic_object(text=before + across)).text
+    assert len(text) >= MAX_TEXT - 200 and before.startswith(text)
+
+
+def test_a_long_name_is_not_cut_within_a_number_or_an_address() -> None:
+    name = "Ana Maria " * 18 + "at 4111 1111 1111 1111 4111"
+    author = {"name": name, "handle": "+49151" * 40, "id": "4111 1111 1111 1111 " * 11}
+    long = decoded_post(topic_object(author=author)).author
+    assert (long.name, long.handle) == ("Ana Maria " * 18 + "at", "")
+    assert re.fullmatch("author-[a-z2-7]{26}", long.id)
+    other = decoded_post(topic_object(author=author | {"id": author["id"] + "2"})).author
+    assert other.id != long.id
+
+
+@pytest.mark.parametrize("source", ["+4915112345678", "jane@gmail.com", "a b", "x" * 41, "\u00fc"])
+def test_a_source_is_a_short_plain_word(source: str) -> None:
+    dropped: Counter[str] = Counter()
+    assert decoded_post(topic_object(source=source), dropped=dropped).source == "bluesky"
+    assert dropped == {"source": 1}
+    assert decoded_post(topic_object(id=f"{source}:1")).source == ""
+    assert decoded_post(topic_object(source="my.net_2-x")).source == "my.net_2-x"
+
+
+@pytest.mark.parametrize("ending", [b"", b"\\"])
+def test_a_string_without_an_end_is_read_once(ending: bytes) -> None:
+    """34 marks: the brackets, and the rest as one. Were it looked at again from each quote in it, a megabyte would take
+    hours."""
+    broken = b"[" * 33 + b'"' + b'\\"' * 50 + ending
+    marks = [found[0] for found in _STRUCTURE.finditer(broken)]
+    assert len(marks) == 34 and sum(map(len, marks)) == len(broken)
+    assert decoded(b"[" * 33 + b'"' + b'\\"' * 490_000 + ending) == Malformed("too_deep")
 
 
 @pytest.mark.parametrize(
@@ -277,10 +336,10 @@ def test_web_addresses_are_kept_as_they_are(url: str) -> None:
 def test_what_is_left_out_is_counted_by_name() -> None:
     dropped: Counter[str] = Counter()
     given = topic_object(
-        lang="not a tag", text="x" * (MAX_TEXT + 1), mood="happy", author={"id": "a", "age": 7}, consent={"train": True}
+        lang="not a tag", text="x " * MAX_TEXT, mood="happy", author={"id": "a", "age": 7}, consent={"train": True}
     )
     long = decoded_post(given, dropped=dropped)
-    assert (len(long.text), long.lang) == (MAX_TEXT, "")
+    assert (len(long.text), long.lang) == (MAX_TEXT - 1, "")
     assert dropped == {"lang": 1, "text": 1, "mood": 1, "author.age": 1, "consent.train": 1}
 
 
@@ -329,7 +388,7 @@ MS = st.integers(-62_135_596_800_000, 253_402_300_799_999)
     st.builds(
         Post,
         id=POST_ID,
-        source=LINE.filter(bool),
+        source=st.sampled_from(["bluesky", "test", "my.net_2-x"]),
         version_us=MS.map(lambda ms: ms * 1000),
         text=TEXT,
         created_ms=MS,

@@ -142,3 +142,61 @@ async def test_nothing_is_judged_or_left_after_the_end() -> None:
     assert await window.push(" here. And") == []
     assert await window.finish() == []
     assert judge.asked == ["No end"]
+
+
+FRONTS = [
+    ("Mail ana.lopez@example", "Mail "),
+    ("Mail ana.lopez@example.", "Mail "),
+    ("Mail ana.lopez", "Mail "),
+    ("Mail ana at example", "Mail "),
+    ("Card 4111 1111 1111 11", "Card "),
+    ("Card 4111 1111 ", "Card "),
+    ("SSN 123-45-67", "SSN "),
+    ("Call +1 (510) 555-", "Call "),
+    ("IBAN GB82 WEST 1234 56", "IBAN "),
+    ("It is closed. Mail jane@example.com or bob@exam", "It is closed. Mail [EMAIL] or "),
+    ("The bridge is clo", "The bridge is "),
+]
+
+
+@pytest.mark.parametrize(("written", "shown"), FRONTS)
+async def test_a_cut_answer_shows_no_front_of_an_identifier(written: str, shown: str) -> None:
+    judge = LocalJudge()
+    for cut in range(len(written)):
+        window = TokenWindow(judge)
+        left = [*await window.push(written[:cut]), *await window.push(written[cut:])]
+        assert "".join(left + await window.finish(())).rstrip() == shown.rstrip()
+
+
+@pytest.mark.parametrize("stop", ["END", "\n", "@", "9", ".com"])
+@pytest.mark.parametrize(("written", "shown"), [front for front in FRONTS if "@" in front[0] or "1" in front[0]])
+async def test_nor_does_one_that_a_stop_string_may_have_cut(stop: str, written: str, shown: str) -> None:
+    window = TokenWindow(LocalJudge())
+    left = await window.push(written)
+    assert "".join(left + await window.finish((stop,))).rstrip() == shown.rstrip()
+
+
+@pytest.mark.parametrize(
+    ("written", "cut_by"),
+    [
+        ("The bridge is closed.", ()),
+        ('They said "closed."', ()),
+        ("The bridge is closed.", ("END",)),
+        ("- Harbour bridge", ("\n",)),
+        ("\u6865\u5df2\u5173\u95ed", ()),
+        ("Mail ana.lopez@example", None),
+        ("SSN 123-45-67", None),
+    ],
+)
+async def test_a_cut_takes_nothing_else(written: str, cut_by: tuple[str, ...] | None) -> None:
+    window = TokenWindow(LocalJudge())
+    assert "".join(await window.push(written) + await window.finish(cut_by)) == written
+
+
+async def test_what_is_retracted_does_not_leave() -> None:
+    window = TokenWindow(LocalJudge())
+    assert await window.push("One left. Two are held") == ["One left."]
+    assert window.retract(9) == 9
+    assert await window.push("") == []
+    assert window.retract(100) == 4
+    assert await window.finish() == []

@@ -8,6 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from safety.content import Content
+from safety.pii import Pii
+from safety.screen import Screen
+from safety.token_window import TokenWindow
+from safety.verdict import Surface, Verdict
 from services.citations import MAX_HELD_CHARS, Citer
 from services.compose import cite
 from services.events import Delta
@@ -58,9 +63,21 @@ class Live:
         return set(post_ids) - self.removed
 
 
+class LocalJudge:
+    """The real screen, in this process."""
+
+    SCREEN = Screen([Pii(), Content()])
+
+    async def check(self, text: str, surface: Surface) -> Verdict:
+        return self.SCREEN.check(text, surface)
+
+
+JUDGE = LocalJudge()
+
+
 def citer(live: Live | None = None) -> Citer:
     posts = [match(post.post_id, post.text, vector=(1.0,)) for post in POSTS]
-    return Citer(CITATIONS, posts, embed, live or Live())
+    return Citer(CITATIONS, posts, embed, live or Live(), JUDGE)
 
 
 async def written(pieces: Sequence[str], by: Citer | None = None) -> list[Delta]:
@@ -174,9 +191,9 @@ async def test_a_removed_post_is_never_marked_and_another_stands_in() -> None:
     assert text_of(deltas).startswith(f"{FREE}. [4] ")
     assert live.asked == [["bo", "dia"], ["ana"]], "asked once for each sentence that would get a marker"
     live.removed.add("ana")
-    kept, removed = await by.check_cited()
+    kept, removed = await by.check_present()
     assert [one.post_id for one in kept] == ["dia"]
-    assert [one.post_id for one in removed] == ["ana"]
+    assert removed == (1, 2), "marked or not"
 
 
 async def test_a_sentence_whose_only_post_was_removed_counts_as_unsupported() -> None:
@@ -185,8 +202,7 @@ async def test_a_sentence_whose_only_post_was_removed_counts_as_unsupported() ->
     by = citer(live)
     assert text_of(await written([f"{CLOSED}."], by)).endswith("directions.")
     assert by.unsupported_sentences == 1
-    assert await by.check_cited() == ((), ())
-    assert len(live.asked) == 1, "nothing cited, nothing to check"
+    assert await by.check_present() == ((), (1,))
 
 
 async def test_an_answer_without_end_is_not_held_for_ever() -> None:
@@ -216,7 +232,87 @@ async def test_posts_without_vectors_are_embedded_once() -> None:
         return hashed(texts)
 
     posts = [match(post.post_id, post.text, vector=()) for post in POSTS]
-    by = Citer(CITATIONS, posts, counted, Live())
+    by = Citer(CITATIONS, posts, counted, Live(), JUDGE)
     assert await by.attribute("Harbour bridge is closed in both directions after the inspection.") == [1]
     assert await by.attribute(f"{FREE}.") == [2, 4]
     assert asked == [4, 1, 1]
+
+
+CARD_DIGITS = "4111111111111111"
+REBUILT = [
+    "Her card is 4111[1]1111[1]1111[1]1111 today.",
+    "Her card is 4111 (post 1) 1111 (post 1) 1111 (post 1) 1111 today.",
+    "Her card is 4111.[1] 1111. [1] 1111. [1] 1111. [1]",
+    "Write to ana.lopez[1]@example.com now.",
+    "Write to ana@exam![x](y)ple.com now.",
+    "Write to ana@exam[ple](http://evil.example).com now.",
+    "Write to ana\u30101\u3011@example.com[2].",
+    "Write to ana.lopez@exam[1][2]ple.com",
+]
+
+
+async def answered(pieces: Sequence[str], cut_by: Sequence[str] | None = None) -> str:
+    """What a reader sees of what a model wrote: by the real screen, window and citer."""
+    window, by = TokenWindow(JUDGE), citer()
+    shown = ""
+    for piece in pieces:
+        for sentence in await window.push(piece):
+            shown += text_of(await by.write(sentence))
+    for sentence in await window.finish(cut_by):
+        shown += text_of(await by.write(sentence))
+    return shown + text_of(await by.finish(cut_by))
+
+
+def assert_nothing_personal(shown: str, written: str) -> None:
+    unmarked = re.sub(r"\s*\[\d+\]", "", shown)
+    assert "@" not in shown, (written, shown)
+    assert CARD_DIGITS not in re.sub(r"\D", "", unmarked), (written, shown)
+    assert LocalJudge.SCREEN.check(shown, "question").text == shown, (written, shown)
+
+
+@pytest.mark.parametrize("written", REBUILT)
+async def test_taking_markup_out_never_puts_an_identifier_together(written: str) -> None:
+    for cut in range(len(written)):
+        shown = await answered([written[:cut], written[cut:]])
+        assert_nothing_personal(shown, written)
+        assert shown.startswith(("Her card is", "Write to"))
+
+
+MARKUPS = st.sampled_from(["[1]", " [2]", "(post 1)", " (post 1)", "![x](y)", "\u30101\u3011", "[1][2]"])
+SECRETS = st.sampled_from(["4111 1111 1111 1111", CARD_DIGITS, "ana.lopez@example.com"])
+
+
+@settings(max_examples=150, deadline=None)
+@given(SECRETS, st.lists(st.tuples(st.integers(1, 30), MARKUPS), min_size=1, max_size=4), st.integers(0, 80))
+async def test_wherever_markup_stands_in_an_identifier_it_does_not_leave(
+    secret: str, places: list[tuple[int, str]], cut: int
+) -> None:
+    for place, markup in sorted(places, reverse=True):
+        secret = secret[:place] + markup + secret[place:]
+    written = f"Her card or mail is {secret} today."
+    shown = await answered([written[:cut], written[cut:]])
+    assert "ana.lopez@example.com" not in shown.replace(" ", "")
+    assert CARD_DIGITS not in re.sub(r"[\s.]", "", shown)
+
+
+async def test_a_long_row_parted_by_markers_leaves_in_no_part() -> None:
+    lead = "word " * (MAX_HELD_CHARS // 5 - 3)
+    written = f"{lead}card 4111 [1] 1111 [1] 1111 [1] 1111 and on and on and on and on."
+    for cut in range(len(lead), len(written)):
+        shown = await answered([written[:cut], written[cut:]])
+        assert "1111" not in shown, shown
+
+
+async def test_what_cleaning_makes_forbidden_is_withheld() -> None:
+    by = citer()
+    assert text_of(await by.write(f"{CLOSED}. ")) == f"{CLOSED}. [1] "
+    assert await by.write("I will ki[1]ll you and your family. ") == []
+    assert by.blocked is not None and by.blocked.reason == "threat"
+    assert await by.write(f"{FREE}.") == await by.finish() == []
+
+
+@pytest.mark.parametrize("written", ["Her card is 4111 [1] 1111 [1] 11", "Write to ana.lopez[1]@example"])
+async def test_a_cut_answer_shows_no_front_of_what_markup_held_apart(written: str) -> None:
+    for cut in range(len(written)):
+        shown = await answered([written[:cut], written[cut:]], ())
+        assert "11" not in shown and "@" not in shown and "ana" not in shown, shown

@@ -100,8 +100,18 @@ def test_posts_go_first_from_the_lowest_rank_up() -> None:
     assert [one.post_id for one in shorter.citations] == ["ana", "bo"]
     assert "Hello there" in text_of(shorter)
     bare = len(composed([], turns=turns).prompt_ids)
-    assert composed(turns=turns, budget_tokens=bare).citations == ()
-    assert "Hello there" in text_of(composed(turns=turns, budget_tokens=bare))
+    assert "Hello there" in text_of(composed([], turns=turns, budget_tokens=bare))
+
+
+def test_history_goes_before_the_last_post_does() -> None:
+    turns = [Message("user", "Hello there " * 30), Message("assistant", "Hi")]
+    one_post = len(composed(POSTS[:1]).prompt_ids)
+    for budget_tokens in (len(composed([], turns=turns).prompt_ids), one_post):
+        prompt = composed(turns=turns, budget_tokens=budget_tokens)
+        assert prompt.citations and "Hello there" not in text_of(prompt)
+    with pytest.raises(PromptTooLong) as refused:
+        composed(turns=turns, budget_tokens=one_post - 1)
+    assert (refused.value.length, refused.value.limit) == (one_post, one_post - 1)
 
 
 def test_then_the_oldest_exchanges_and_no_history_starts_with_an_answer() -> None:
@@ -133,9 +143,9 @@ def test_the_callers_system_turns_are_kept_in_one() -> None:
 
 def test_a_question_that_does_not_fit_alone_is_refused_with_the_figures() -> None:
     alone = len(composed([]).prompt_ids)
-    assert len(composed(budget_tokens=alone).prompt_ids) == alone
+    assert len(composed([], budget_tokens=alone).prompt_ids) == alone
     with pytest.raises(PromptTooLong) as refused:
-        composed(budget_tokens=alone - 1, turns=[Message("user", "old"), Message("assistant", "older")])
+        composed([], budget_tokens=alone - 1, turns=[Message("user", "old"), Message("assistant", "older")])
     assert (refused.value.length, refused.value.limit) == (alone, alone - 1)
 
 
@@ -190,6 +200,7 @@ def test_never_over_the_budget_and_the_question_whole(
     text = tokenizer.decode(prompt.prompt_ids)
     assert question in text
     assert [one.number for one in prompt.citations] == list(range(1, len(prompt.citations) + 1))
+    assert bool(prompt.citations) == bool(posts), "an answer without its best post would be a guess"
     lines = numbered_lines(text) if prompt.citations else []
     assert len(lines) == len(prompt.citations) == len(prompt.used)
     openings = tokenizer.render([("user", "")])[0]

@@ -58,8 +58,9 @@ async def test_whole_and_streamed_say_the_same():
 
 async def test_the_whole_answer_drops_the_marks_of_a_removed_post_and_tells_notices():
     marks = (Marked(ONE, 2, 5), Marked(TWO, 8, 11))
-    notice = Notice("post_removed", "A cited post was removed.")
-    app, _ = scripted_app([Sources((ONE, TWO), 1), Delta("a [1] b [2]", marks), notice, Done("length", 3, 2, (TWO,))])
+    notice = Notice("post_removed", "No longer available: [1].")
+    done = Done("length", 3, 2, (TWO,), removed=(1,))
+    app, _ = scripted_app([Sources((ONE, TWO), 1), Delta("a [1] b [2]", marks), notice, done])
     async with client(app) as http:
         body = (await http.post(CHAT, json=ask())).json()
     assert [note["url_citation"]["marker"] for note in body["choices"][0]["message"]["annotations"]] == ["[2]"]

@@ -12,7 +12,8 @@ from services.launch import adopt_orphans, descendants, end_descendants
 ESCAPE = """
 import subprocess, sys
 code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
-child = subprocess.Popen([sys.executable, "-c", code], start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+command = [sys.executable, "-c", code]
+child = subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
 child.stdout.readline()
 print(child.pid, flush=True)
 """

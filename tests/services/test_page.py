@@ -155,12 +155,46 @@ async def test_a_failure_is_shown_with_its_reason_and_request_id(chromium: Chrom
 @needs_browser
 async def test_a_removed_post_loses_its_link(chromium: Chromium):
     mark = Marked(ONE, 2, 5)
-    notice = Notice("post_removed", "A cited post was removed.")
-    async with page(chromium, [Sources((ONE,), 1), Delta("a [1]", (mark,)), notice, Done("stop", 1, 1)]) as (tab, _):
+    notice, done = Notice("post_removed", "No longer available: [1]."), Done("stop", 1, 1, removed=(1,))
+    async with page(chromium, [Sources((ONE,), 1), Delta("a [1]", (mark,)), notice, done]) as (tab, _):
         await type_question(tab, "Is it open?")
         await tab.until("document.querySelector('.facts')")
         assert await tab.run(shown(".gone")) == ["1"] and await tab.run(shown(".chip, .cards li")) == []
         assert await tab.run(shown(".note")) == [notice.message]
+
+
+@needs_browser
+async def test_a_question_that_was_refused_does_not_go_along_with_the_next(chromium: Chromium):
+    refused = [Delta("I can't help with this request."), Done("content_filter", 0, 0, filter_reason="threat")]
+    async with page(chromium, refused) as (tab, chat):
+        await type_question(tab, "Something forbidden")
+        await tab.until("document.querySelector('.facts')")
+        chat.script = SCRIPT
+        await type_question(tab, "Is it open?")
+        await tab.until("document.querySelectorAll('.facts').length === 2")
+        assert [message.text for message in chat.requests[1].messages] == ["Is it open?"]
+        await type_question(tab, "And now?")
+        await tab.until("document.querySelectorAll('.facts').length === 3")
+        assert [message.role for message in chat.requests[2].messages] == ["user", "assistant", "user"]
+
+
+@needs_browser
+async def test_try_again_waits_for_the_answer_that_is_running(chromium: Chromium):
+    async with page(chromium, [Failed(500, "server_error", "generation_failed", "It broke.")]) as (tab, chat):
+        await type_question(tab, "Is it open?")
+        await tab.until("document.querySelector('.fault button')")
+        chat.script = [Sources((ONE,), 1), Delta("It is "), 3600]
+        await type_question(tab, "And now?")
+        await tab.until("[...document.querySelectorAll('.text')].some((one) => one.textContent === 'It is ')")
+        await tab.run("document.querySelector('.fault button').click()")
+        assert await tab.run("document.querySelectorAll('article').length") == 2, "the failed one stays"
+        await tab.run("document.querySelector('#stop').click()")
+        await tab.until("document.querySelector('#stop').hidden")
+        assert len(chat.requests) == 2
+        chat.script = SCRIPT
+        await tab.run("document.querySelector('.fault button').click()")
+        await tab.until("document.querySelector('.facts')")
+        assert len(chat.requests) == 3
 
 
 @needs_browser

@@ -107,15 +107,23 @@ async def test_a_post_removed_meanwhile_keeps_its_number_and_loses_its_address()
     script = [
         Sources((ONE, TWO), 1),
         Delta("a [1] b [2]", (Marked(ONE, 2, 5), Marked(TWO, 8, 11))),
-        Notice("post_removed", "A cited post was removed."),
-        Done("stop", 3, 2, cited=(TWO,)),
+        Notice("post_removed", "No longer available: [1]."),
+        Done("stop", 3, 2, cited=(TWO,), removed=(1,)),
     ]
     *chunks, _ = payloads(await stream(script))
     assert chunks[-1]["citations"] == ["", TWO.url]
     assert [result["number"] for result in chunks[-1]["search_results"]] == [2]
     assert chunks[-1]["groundswell"]["removed"] == [1]
     notices = [chunk["groundswell"]["notice"] for chunk in chunks if "notice" in chunk.get("groundswell", {})]
-    assert notices == [{"code": "post_removed", "message": "A cited post was removed."}]
+    assert notices == [{"code": "post_removed", "message": "No longer available: [1]."}]
+
+
+async def test_a_removed_post_that_was_never_cited_is_not_sent_again():
+    *chunks, _ = payloads(await stream([Sources((ONE, TWO), 1), Delta("a"), Done("stop", 3, 2, removed=(2,))]))
+    assert chunks[-1]["citations"] == [ONE.url, ""]
+    assert [result["number"] for result in chunks[-1]["search_results"]] == [1]
+    assert TWO.snippet not in json.dumps(chunks[-1])
+    assert chunks[-1]["groundswell"]["removed"] == [2] and chunks[-1]["groundswell"]["cited"] == []
 
 
 async def test_a_notice_before_the_first_word_follows_the_role_chunk():
