@@ -1,6 +1,6 @@
 """How well posts are found: TREC Microblog 2011 to 2013 through the real embedder, index and ranking.
 
-    python -m bench.retrieval ../shared/data/retrieval/trec_microblog [--quick]
+    python -m bench.retrieval [--data ../shared/data] [--quick]
 
 Each question sees only the posts up to its own time. nDCG@10 takes exponential gains of the grades 0 to 2; the ideal is
 made of the judged posts that the collection holds. The peer is BM25 as it comes (k1 1.2, b 0.75, English stems).
@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import qdrant_edge as edge
 
-from bench.figures import figure
+from bench.figures import figure, say
 from ingest.embed import Embedder
 from ingest.index import Query, point_id
 from ingest.index_edge import EdgeIndex
@@ -63,11 +63,15 @@ class Collection:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path, help="the folder trec_microblog")
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="the folder that holds retrieval/")
     parser.add_argument("--model", type=Path, default=Path.home() / ".local/share/groundswell/models/all-minilm-l6-v2")
     parser.add_argument("--quick", action="store_true", help="a sample of 2011, under a minute")
     arguments = parser.parse_args()
-    collection = read(arguments.data)
+    source = arguments.data / "retrieval/trec_microblog"
+    if not source.is_dir():
+        say(f"{source} is absent: nothing to measure")
+        return
+    collection = read(source)
     if arguments.quick:
         collection = sample(collection)
     embedder = Embedder(arguments.model)
