@@ -162,12 +162,10 @@ class Keys:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and self.keys.required and not self._is_open(scope):
             header = Headers(scope=scope).get("authorization")
-            owner = self.keys.owner(header)
-            if owner is None:
+            if self.keys.owner(header) is None:
                 said = "Incorrect API key provided." if header else "You did not provide an API key."
                 message = f"{said} Send it as `Authorization: Bearer YOUR_KEY`."
                 raise ApiError(401, message, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
-            scope["state"]["owner"] = owner
         await self.app(scope, receive, send)
 
     def _is_open(self, scope: Scope) -> bool:

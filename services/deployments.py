@@ -220,8 +220,7 @@ class Gateway:
         _log_with_serve()
         from services.accounts import ApiKeys
         from services.chat import Chat
-        from services.pulse import Pulse
-        from services.supply import suggestions
+        from services.pulse import Pulse, suggestions
 
         engine = RemoteEngine(generator)
         # The publisher is bound only to be deployed: Serve starts what the ingress reaches.

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 from ray.exceptions import RayTaskError
 from ray.serve.handle import DeploymentHandle
 
+from ingest.sources.sample import stories
 from services.http import ModelInfo
 from services.remote import RemoteEngine, RemoteScreen, Unavailable, call
+from services.settings import Settings
 
 if TYPE_CHECKING:
     from ingest.loop import IngestStats
@@ -109,6 +111,13 @@ class Pulse:
 
     def live_posts(self) -> int:
         return self._summary["posts"] or 0
+
+
+def suggestions(settings: Settings) -> tuple[str, ...]:
+    """Questions worth asking the feed that is published here; in English, which the default model speaks."""
+    if settings.source != "sample":
+        return ()
+    return tuple(story.questions[0].ask for story in stories() if story.questions[0].lang == "en")
 
 
 def _feed_reasons(stats: "IngestStats") -> list[str]:

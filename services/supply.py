@@ -10,7 +10,7 @@ from ingest.broker import BrokerFailed, EmbeddedBroker
 from ingest.publish import BrokerUnreachable, Publisher
 from ingest.sources.jsonl import read_events
 from ingest.sources.replay import replay
-from ingest.sources.sample import NOW, sample_records, stories
+from ingest.sources.sample import NOW, sample_records
 from services.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -73,10 +73,3 @@ def _records(turn: int) -> Iterator[dict[str, Any]]:
 
 async def _for_ever() -> None:
     await asyncio.Event().wait()
-
-
-def suggestions(settings: Settings) -> tuple[str, ...]:
-    """Questions worth asking the feed that is published here; in English, which the default model speaks."""
-    if settings.source != "sample":
-        return ()
-    return tuple(story.questions[0].ask for story in stories() if story.questions[0].lang == "en")
