@@ -8,7 +8,7 @@ import torch
 from gguf import dequantize
 from torch import Tensor
 
-from model_runtime.families import GGUF_FAMILIES, GgufFamily, ModelConfig
+from model_runtime.families import GGUF_FAMILIES, GgufFamily, ModelConfig, Rope
 from model_runtime.gguf_file import CheckpointError, GgufFile
 from model_runtime.tokenizer import TokenizerFiles
 
@@ -59,7 +59,7 @@ def _config(file: GgufFile, architecture: str, tied_embeddings: bool) -> ModelCo
         vocab=len(file.require("tokenizer.ggml.tokens", list)),
         context_tokens=size("context_length"),
         rms_eps=file.require(f"{architecture}.attention.layer_norm_rms_epsilon", float),
-        rope_base=file.get(f"{architecture}.rope.freq_base", 10000.0),
+        rope=Rope(base=file.get(f"{architecture}.rope.freq_base", 10000.0)),
         tied_embeddings=tied_embeddings,
     )
 

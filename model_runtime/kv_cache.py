@@ -13,21 +13,39 @@ BLOCK_TOKENS = 16
 
 
 @dataclass(frozen=True, slots=True)
+class Boost:
+    """Makes some experts likelier for a span: the router's probabilities for `experts` are multiplied by `factor`
+    before the choice, in every layer that has experts."""
+
+    experts: tuple[int, ...]
+    factor: float
+
+
+@dataclass(frozen=True, slots=True)
 class Span:
     """One sequence's part of a step: `length` new tokens at positions `start`, `start + 1`, ...; the positions before
-    are cached. `block_table` lists the sequence's blocks in order and covers `start + length` positions at least."""
+    are cached. `block_table` lists the sequence's blocks in order and covers `start + length` positions at least.
+    The logits of the last `outputs` new tokens are wanted."""
 
     block_table: tuple[int, ...]
     start: int
     length: int
+    outputs: int = 1
+    boosts: tuple[Boost, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one forward pass computes, the same on every rank: all spans' new tokens, concatenated, and the spans."""
+    """What one forward pass computes, the same on every rank: all spans' new tokens, concatenated, and the spans.
+
+    `left_out`: (layer, expert) pairs that nobody is routed to. `guarded`: look at every expert's output; one that is
+    not finite is left out of that token's mix, and reported (experts.py). That costs time: it is asked for when a step
+    went wrong without it."""
 
     token_ids: tuple[int, ...]
     spans: tuple[Span, ...]
+    left_out: tuple[tuple[int, int], ...] = ()
+    guarded: bool = False
 
 
 class BlockPool:

@@ -142,6 +142,6 @@ def build_model(config: ModelConfig, tensors: dict[str, Tensor], device: torch.d
 def rotary_turns(config: ModelConfig) -> Tensor:
     """[context, 1, P/2] complex64, unit length."""
     pairs = torch.arange(0, config.head_dim, 2, dtype=torch.float64)
-    frequencies = config.rope_base ** -(pairs / config.head_dim)
+    frequencies = config.rope.base ** -(pairs / config.head_dim)
     angles = torch.outer(torch.arange(config.context_tokens, dtype=torch.float64), frequencies)
     return torch.polar(torch.ones_like(angles), angles).to(torch.complex64).unsqueeze(1)

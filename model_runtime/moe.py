@@ -21,7 +21,7 @@ class Moe(nn.Module):
         super().__init__()
         self.router = Router(config)
         self.experts = nn.ModuleList(  # type: ignore[assignment]
-            GatedFfn(config.hidden, config.ffn) for _ in range(config.num_experts)
+            GatedFfn(config.hidden, config.expert_ffn) for _ in range(config.num_experts)
         )
         self.num_experts = config.num_experts
         self.first = 0

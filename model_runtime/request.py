@@ -5,27 +5,54 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 FinishReason = Literal["stop", "length", "cancelled"]
+MOST_LOGPROBS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """What the answer must look like: any JSON value, or one that a JSON schema allows (its text)."""
+
+    schema: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How to choose the next token. `temperature` 0 is greedy; `top_k` 0 and `top_p` 1 keep the whole distribution.
+    """How to choose the next token. `temperature` 0 is greedy; `top_k` 0, `top_p` 1 and `min_p` 0 keep the whole
+    distribution. Penalties: `repetition_penalty` counts the prompt too, the other two only what was generated, as in
+    the OpenAI API. `logprobs`: how many alternatives each token carries; None: no log-probabilities at all.
+    `deterministic`: the same tokens whatever else the engine computes at the time; costs throughput.
     Raises ValueError when a number is outside its range."""
 
     max_tokens: int = 256
     temperature: float = 0.0
     top_p: float = 1.0
     top_k: int = 0
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
     repetition_penalty: float = 1.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
     seed: int = 0
     stop: tuple[str, ...] = ()
+    stop_ids: tuple[int, ...] = ()
+    logprobs: int | None = None
+    grammar: Grammar | None = None
+    deterministic: bool = False
 
     def __post_init__(self) -> None:
         _require(self.max_tokens >= 1, "max_tokens", self.max_tokens, "at least 1")
         _require(0 <= self.temperature < math.inf, "temperature", self.temperature, "0 or more")
         _require(0 < self.top_p <= 1, "top_p", self.top_p, "above 0 and at most 1")
         _require(self.top_k >= 0, "top_k", self.top_k, "0 or more")
+        _require(0 <= self.min_p <= 1, "min_p", self.min_p, "from 0 to 1")
+        _require(-2 <= self.presence_penalty <= 2, "presence_penalty", self.presence_penalty, "from -2 to 2")
+        _require(-2 <= self.frequency_penalty <= 2, "frequency_penalty", self.frequency_penalty, "from -2 to 2")
         _require(0 < self.repetition_penalty < math.inf, "repetition_penalty", self.repetition_penalty, "above 0")
+        for token_id, bias in self.logit_bias:
+            _require(token_id >= 0, "logit_bias", token_id, "token ids of 0 or more")
+            _require(-100 <= bias <= 100, "logit_bias", bias, "from -100 to 100")
+        wanted = 0 if self.logprobs is None else self.logprobs
+        _require(0 <= wanted <= MOST_LOGPROBS, "logprobs", wanted, f"from 0 to {MOST_LOGPROBS}")
 
 
 def _require(holds: bool, name: str, value: float, wanted: str) -> None:
@@ -47,22 +74,46 @@ class GenerationRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class Logprob:
+    """Natural logarithms of the model's own probabilities: before temperature, penalties and biases. `top`: the most
+    probable (id, logprob), best first."""
+
+    chosen: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Token:
     """One generated token. `text` is what may be shown now: whole code points only, never part of a stop string, so it
     may be empty and may carry text held back from earlier tokens."""
 
     id: int
     text: str
+    logprob: Logprob | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertUse:
+    """What the experts did for one answer. `tokens[i][e]`: how many of its tokens (prompt and answer) expert e of the
+    i-th layer that has experts computed. `boosts`: names of the rules that steered its routing. `left_out`: experts
+    (layer, expert) that failed during the answer and were left out of the mix."""
+
+    tokens: tuple[tuple[int, ...], ...]
+    boosts: tuple[str, ...] = ()
+    left_out: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The one last item of a stream that did not fail. `text` is what was still held back."""
+    """The one last item of a stream that did not fail. `text` is what was still held back. `cached_tokens`: how many
+    of the prompt's were in the cache already. `experts` is None for a dense model."""
 
     reason: FinishReason
     prompt_tokens: int
     completion_tokens: int
     text: str = ""
+    cached_tokens: int = 0
+    experts: ExpertUse | None = None
 
 
 class PromptTooLong(ValueError):

@@ -33,7 +33,7 @@ def upcycle_dense(config: ModelConfig, tensors: dict[str, Tensor]) -> tuple[Mode
         tensors[f"{ffn}.router.score.weight"] = torch.randn(COPIES, config.hidden, generator=generator).to(gate.dtype)
     upcycled = replace(
         config,
-        ffn=inner,
+        expert_ffn=inner,
         num_experts=GROUPS * COPIES,
         active_experts=GROUPS,
         virtual_groups=GROUPS,

@@ -10,7 +10,7 @@ CPU = torch.device("cpu")
 
 
 def config(context_tokens: int, layers: int) -> ModelConfig:
-    return ModelConfig(layers, 64, 4, 4, 16, 128, 100, context_tokens, 1e-5, 1e4, True)
+    return ModelConfig(layers, 64, 4, 4, 16, 128, 100, context_tokens, 1e-5, tied_embeddings=True)
 
 
 def test_a_small_model_gets_room_for_several_conversations_or_one_long_one():

@@ -49,7 +49,7 @@ def write_gguf(path: Path, tensors: dict[str, np.ndarray], architecture: str = "
         "attention.head_count": TINY.heads,
         "attention.head_count_kv": TINY.kv_heads,
         "attention.key_length": TINY.head_dim,
-        "rope.freq_base": TINY.rope_base,
+        "rope.freq_base": TINY.rope.base,
         "attention.layer_norm_rms_epsilon": TINY.rms_eps,
     } | {name.replace("__", "."): value for name, value in keys.items()}
     writer = gguf.GGUFWriter(path, architecture)

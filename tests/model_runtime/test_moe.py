@@ -14,7 +14,7 @@ from model_runtime.moe import Moe
 def random_moe(copies: int, groups: int, active: int, inner: int, scaling: float, seed: int) -> Moe:
     config = replace(
         TINY,
-        ffn=inner,
+        expert_ffn=inner,
         num_experts=copies * groups,
         active_experts=active,
         virtual_groups=groups,

@@ -12,7 +12,7 @@ from tiny_model import greedy, tiny_model
 from model_runtime.kv_cache import PagedCache, Span, Step
 from model_runtime.shard import apply_sharding
 
-EXPERTS = {"num_experts": 8, "active_experts": 2, "ffn": 16}
+EXPERTS = {"num_experts": 8, "active_experts": 2, "expert_ffn": 16}
 
 
 class ThreadCollective:
@@ -85,7 +85,7 @@ def test_shards_compute_what_one_computes(changes, size):
 @given(st.integers(1, 4), st.integers(1, 3), st.data())
 def test_any_number_of_experts_that_divides(size, per_shard, data):
     experts = size * per_shard
-    changes = {"num_experts": experts, "active_experts": data.draw(st.integers(1, experts)), "ffn": 8}
+    changes = {"num_experts": experts, "active_experts": data.draw(st.integers(1, experts)), "expert_ffn": 8}
     prompt = data.draw(st.lists(st.integers(0, 63), min_size=1, max_size=20))
     _, logits = greedy(tiny_model(**changes), prompt, 2)
     for _, sharded_logits, _, _ in sharded_greedy(size, changes, prompt, 2):

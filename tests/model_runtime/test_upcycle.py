@@ -45,7 +45,7 @@ def test_experts_are_copies_of_the_halves_in_order():
     config, tensors = TINY, random_tensors(TINY, 0)
     whole = tensors["layers.1.ffn.gate.weight"], tensors["layers.1.ffn.down.weight"]
     upcycled, tensors = upcycle_dense(config, tensors)
-    assert (upcycled.num_experts, upcycled.active_experts, upcycled.ffn) == (8, 2, config.ffn // 2)
+    assert (upcycled.num_experts, upcycled.active_experts, upcycled.expert_ffn) == (8, 2, config.ffn // 2)
     for expert in range(8):
         half = slice(0, 24) if expert < 4 else slice(24, 48)
         assert torch.equal(tensors[f"layers.1.ffn.experts.{expert}.gate.weight"], whole[0][half])

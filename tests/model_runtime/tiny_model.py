@@ -16,10 +16,10 @@ TINY = ModelConfig(
     kv_heads=3,
     head_dim=8,
     ffn=48,
+    expert_ffn=48,
     vocab=64,
     context_tokens=256,
     rms_eps=1e-5,
-    rope_base=10000.0,
     tied_embeddings=True,
 )
 
