@@ -1,7 +1,6 @@
-"""Model families as data: what a checkpoint's names mean to the one decoder in model.py. Knows no torch."""
+"""A decoder as numbers, and the Grok designs. Knows no torch, and no checkpoint: see hf_families and gguf_families."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 
@@ -20,6 +19,7 @@ class Rope:
     attention_factor: float = 1.0  # yarn: length of the rotated queries and keys
     low_freq_factor: float = 1.0  # llama3
     high_freq_factor: float = 4.0  # llama3
+    frequency_factors: tuple[float, ...] = ()  # one a pair: what its frequency is divided by, whatever the scaling
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,28 +79,61 @@ class ModelConfig:
         return self.num_experts > 0 and layer not in self.dense_layers
 
 
-@dataclass(frozen=True, slots=True)
-class GgufFamily:
-    """How one `general.architecture` of GGUF names a decoder's tensors. `layer` maps a parameter of one layer to the
-    tensors ("blk.<i>.<name>.weight") that are stacked into it by rows. Query and key rows must be stored so that a
-    rotary pair is adjacent (2i, 2i+1), as llama.cpp's converter leaves them for `llama`: model.py turns such pairs."""
+# Grok-1 as xAI published it: run.py and model.py of xai-org/grok-1 at 7050ed2. 314 billion parameters.
+GROK_1 = ModelConfig(
+    layers=64,
+    hidden=6144,
+    heads=48,
+    kv_heads=8,
+    head_dim=128,
+    ffn=32_768,
+    vocab=131_072,
+    context_tokens=8192,
+    rms_eps=1e-5,
+    rope=Rope(base=10_000.0),
+    tied_embeddings=True,
+    attention_scale=0.08838834764831845,
+    attention_cap=30.0,
+    post_norms=True,
+    embedding_scale=78.38367176906169,
+    logit_scale=0.5773502691896257,
+    activation="gelu_tanh",
+    num_experts=8,
+    active_experts=2,
+    expert_ffn=32_768,
+    renormalised=False,
+    float32_router=True,
+)
 
-    layer: Mapping[str, tuple[str, ...]]
-    embedding: str = "token_embd.weight"
-    final_norm: str = "output_norm.weight"
-    head: str = "output.weight"  # absent: the embedding is the head
+# The larger design that circulates under Grok's name: 128 experts, top-8, expert width 14,336, a long context. xAI has
+# published no such model and there are no weights of it. What that design leaves open is here as in Grok-1, and the
+# context is stretched sixteenfold by YaRN (attention_factor = 0.1 ln(16) + 1).
+WIDE_128 = replace(
+    GROK_1,
+    num_experts=128,
+    active_experts=8,
+    ffn=14_336,
+    expert_ffn=14_336,
+    context_tokens=131_072,
+    rope=Rope(10_000.0, "yarn", factor=16.0, original_context_tokens=8192, attention_factor=1.2772588722239782),
+)
 
 
-GGUF_FAMILIES: Mapping[str, GgufFamily] = {
-    "llama": GgufFamily(
-        layer={
-            "attention_norm.weight": ("attn_norm",),
-            "attention.qkv.weight": ("attn_q", "attn_k", "attn_v"),
-            "attention.out.weight": ("attn_output",),
-            "ffn_norm.weight": ("ffn_norm",),
-            "ffn.gate.weight": ("ffn_gate",),
-            "ffn.up.weight": ("ffn_up",),
-            "ffn.down.weight": ("ffn_down",),
-        }
-    ),
-}
+def scaled_grok(kv_heads: int, head_dim: int, layers: int, vocab: int) -> ModelConfig:
+    """Grok-1's shape at another size: six query heads to a kv head, hidden = heads x head_dim, eight experts of which
+    two, ffn = 8 hidden x 2/3, scores scaled by head_dim ** -0.5. For tests and benchmarks."""
+    hidden = 6 * kv_heads * head_dim
+    ffn = hidden * 8 * 2 // 3
+    return replace(
+        GROK_1,
+        layers=layers,
+        hidden=hidden,
+        heads=6 * kv_heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        ffn=ffn,
+        expert_ffn=ffn,
+        vocab=vocab,
+        context_tokens=256,
+        attention_scale=head_dim**-0.5,
+    )

@@ -1,95 +1,70 @@
-"""The decoder: norms, rotary attention over a paged cache, an FFN or experts. Written for one device."""
+"""The decoder: norms, attention over a paged cache, an FFN or experts, as ModelConfig says. Written for one device."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from model_runtime.attention import Attention, Masks, Norm
 from model_runtime.families import ModelConfig
-from model_runtime.gguf import load_gguf
-from model_runtime.kv_cache import PagedCache, Plan, Reading, Step
-from model_runtime.linear import GatedFfn, Linear
+from model_runtime.kv_cache import PagedCache, Plan, Step
+from model_runtime.linear import GatedFfn, Head
 from model_runtime.moe import Moe
-from model_runtime.upcycle import upcycle_dense
+from model_runtime.quantize import Mode
+from model_runtime.rope import rotary_turns
 
-# T tokens of a step, S spans, D hidden, H query heads, K kv heads, P head_dim, L positions of a sequence, V vocabulary
-
-
-class Attention(nn.Module):
-    """Grouped-query attention. Rotary pairs are adjacent: (2i, 2i + 1)."""
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.heads, self.kv_heads, self.head_dim = config.heads, config.kv_heads, config.head_dim
-        self.qkv = Linear(config.hidden, (self.heads + 2 * self.kv_heads) * self.head_dim)
-        self.out = Linear(self.heads * self.head_dim, config.hidden)
-
-    def forward(self, x: Tensor, turns: Tensor, plan: Plan, cache: PagedCache, layer: int) -> Tensor:
-        """`turns` [T, 1, P/2] complex: how far each position's pairs turn."""
-        projected = self.qkv.forward(x).view(x.shape[0], -1, self.head_dim)  # [T, H + 2K, P]
-        exact = projected.float()
-        pairs = torch.view_as_complex(exact.view(*exact.shape[:2], -1, 2))
-        pairs[:, : self.heads + self.kv_heads].mul_(turns)
-        turned = exact.to(x.dtype)
-        cache.write(layer, plan.slots, turned[:, self.heads :])
-        queries = turned[:, : self.heads]
-        attended = [self._attend(queries[r.rows], *cache.read(layer, r), r) for r in plan.readings]
-        return self.out.forward(attended[0] if len(attended) == 1 else torch.cat(attended))
-
-    def _attend(self, queries: Tensor, keys: Tensor, values: Tensor, reading: Reading) -> Tensor:
-        """queries [n, H, P], keys and values [K, L, P] -> [n, H * P]"""
-        if reading.length == 1:  # the query heads of one kv head stand in for positions: no mask, no repeated keys
-            grouped = queries.view(1, self.kv_heads, -1, self.head_dim)
-            return F.scaled_dot_product_attention(grouped, keys[None], values[None]).reshape(1, -1)
-        mask = None
-        if reading.start:
-            everything = torch.ones(reading.length, reading.total, dtype=torch.bool, device=queries.device)
-            mask = everything.tril(reading.start)
-        attended = F.scaled_dot_product_attention(
-            queries.transpose(0, 1)[None],
-            keys[None],
-            values[None],
-            attn_mask=mask,
-            is_causal=mask is None,
-            enable_gqa=True,
-        )
-        return attended[0].transpose(0, 1).reshape(reading.length, -1)
+# T tokens of a step, D hidden, V vocabulary, E experts, A active experts
 
 
 class Layer(nn.Module):
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, number: int) -> None:
         super().__init__()
         self.attention_norm = Norm(config.hidden, config.rms_eps)
-        self.attention = Attention(config)
+        self.attention = Attention(config, number)
         self.ffn_norm = Norm(config.hidden, config.rms_eps)
-        self.ffn = Moe(config) if config.num_experts else GatedFfn(config.hidden, config.ffn)
+        self.ffn = Moe(config) if config.has_experts(number) else GatedFfn(config.hidden, config.ffn, config.activation)
+        self.attention_post_norm = self.ffn_post_norm = None
+        if config.post_norms:
+            self.attention_post_norm = Norm(config.hidden, config.rms_eps)
+            self.ffn_post_norm = Norm(config.hidden, config.rms_eps)
+        self.residual_scale = config.residual_scale
 
-    def forward(self, x: Tensor, turns: Tensor, plan: Plan, cache: PagedCache, layer: int) -> Tensor:
+    def forward(
+        self, x: Tensor, turns: Tensor, plan: Plan, masks: Masks, cache: PagedCache, tilt: Tensor | None, guarded: bool
+    ) -> Tensor:
         """x [T, D] float32, changed in place."""
-        x += self.attention(self.attention_norm.forward(x, cache.dtype), turns, plan, cache, layer)
-        x += self.ffn(self.ffn_norm.forward(x, cache.dtype))
+        attended = self.attention(self.attention_norm.forward(x, cache.dtype), turns, plan, masks, cache)
+        self._add(x, attended, self.attention_post_norm)
+        inputs = self.ffn_norm.forward(x, cache.dtype)
+        computed = self.ffn(inputs, tilt, guarded) if isinstance(self.ffn, Moe) else self.ffn(inputs)
+        self._add(x, computed, self.ffn_post_norm)
         return x
 
+    def pack(self, mode: Mode = "none") -> None:
+        """See Linear.pack. The router keeps its precision."""
+        self.attention.qkv.pack(mode)
+        self.attention.out.pack(mode)
+        self.ffn.pack(mode)
 
-class Norm(nn.Module):
-    """RMS norm of the float32 residual stream. The weight is float32 whatever the model's dtype."""
-
-    def __init__(self, hidden: int, eps: float) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(hidden, dtype=torch.float32), requires_grad=False)
-        self.eps = eps
-
-    def forward(self, x: Tensor, dtype: torch.dtype) -> Tensor:
-        # By hand: on a CPU, F.rms_norm is four times as slow for 500 tokens and no faster for one.
-        length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-        scale = length.square_().mul_(1 / x.shape[-1]).add_(self.eps).rsqrt_()
-        return (x * scale).mul_(self.weight).to(dtype)
+    def _add(self, x: Tensor, part: Tensor, post_norm: Norm | None) -> None:
+        if post_norm is not None:
+            part = post_norm.forward(part.float(), torch.float32)
+        x.add_(part, alpha=self.residual_scale)
 
 
 class Model(nn.Module):
-    """Call `pack` once, after loading and sharding: a step takes less time then (on CPUs)."""
+    """Parameters by name, as checkpoints give them (a shard holds a part, see shard.py):
+
+    embedding, head.weight [V, D]; norm.weight [D]; in layers.N: attention_norm, ffn_norm (and attention_post_norm,
+    ffn_post_norm) .weight [D]; attention.qkv.weight [(H + 2K) * P, D] with the rows of queries, keys and values,
+    attention.out.weight [D, H * P], .bias of both, query_norm.weight, key_norm.weight, sinks [H]; a dense FFN as
+    ffn.{gate,up,down}.weight, or ffn.router.score.weight [choices, D], ffn.experts.E.{gate,up,down}.weight, .bias,
+    ffn.shared.{gate,up,down}.weight and ffn.shared_gate.weight [1, D].
+
+    After a forward, `routes` has the experts [T, A] that each layer of experts chose, `scores` what its router gave its
+    choices [T, C], and after a guarded one `faults`
+    the (layer, expert) pairs whose output was not finite, once a token. Call `pack` once, after loading."""
 
     layers: Sequence[Layer]
     turns: Tensor
@@ -98,34 +73,40 @@ class Model(nn.Module):
         super().__init__()
         self.config = config
         self.embedding = nn.Parameter(torch.empty(config.vocab, config.hidden), requires_grad=False)
-        self.layers = nn.ModuleList(Layer(config) for _ in range(config.layers))  # type: ignore[assignment]
+        self.layers = nn.ModuleList(Layer(config, number) for number in range(config.layers))  # type: ignore[assignment]
         self.norm = Norm(config.hidden, config.rms_eps)
-        self.head = Linear(config.hidden, config.vocab)
+        self.head = Head(config.hidden, config.vocab)
         self.register_buffer("turns", torch.empty(0), persistent=False)
+        self.routes: list[Tensor] = []
+        self.scores: list[Tensor] = []
+        self.faults: list[tuple[int, int]] = []
 
     @torch.inference_mode()
     def forward(self, step: Step, cache: PagedCache) -> Tensor:
-        """[S, V] float32: the logits of each span's last token. Stores the new tokens' keys and values in `cache`."""
+        """[sum of the spans' outputs, V] float32. Stores the new tokens' keys and values in `cache`."""
         plan = cache.plan(step)
         x = F.embedding(plan.token_ids, self.embedding).float()
-        turns = self.turns[plan.positions]
+        if self.config.embedding_scale != 1:
+            x *= self.config.embedding_scale
+        turns, masks = self.turns[plan.positions], Masks(x.device)
+        tilts = _tilts(step, self.config, x.device)
         for number, layer in enumerate(self.layers):
-            x = layer(x, turns, plan, cache, number)
-        logits: Tensor = self.head(self.norm.forward(x[plan.last_rows], cache.dtype))
-        return logits.float()
+            x = layer.forward(x, turns, plan, masks, cache, tilts[number], step.guarded)
+        self._report(step.guarded)
+        logits: Tensor = self.head(self.norm.forward(x[plan.output_rows], cache.dtype))
+        return logits.mul_(self.config.logit_scale) if self.config.logit_scale != 1 else logits
 
-    def pack(self) -> None:
-        for module in self.modules():
-            if isinstance(module, Linear) and module is not self.head:
-                module.pack()
+    def pack(self, mode: Mode = "none") -> None:
+        """See Layer.pack, Head.pack."""
+        for layer in self.layers:
+            layer.pack(mode)
+        self.head.pack(mode)
 
-
-def load_model(path: Path | str, *, dtype: torch.dtype, device: torch.device | str, upcycle: bool) -> Model:
-    """A GGUF checkpoint as it is, or its FFNs turned into experts (upcycle.py). Raises CheckpointError."""
-    config, tensors, _ = load_gguf(path, dtype)
-    if upcycle:
-        config, tensors = upcycle_dense(config, tensors)
-    return build_model(config, tensors, device)
+    def _report(self, guarded: bool) -> None:
+        mixtures = [(number, layer.ffn) for number, layer in enumerate(self.layers) if isinstance(layer.ffn, Moe)]
+        self.routes = [moe.router.experts_of(moe.chosen) for _, moe in mixtures]
+        self.scores = [moe.router.scores for _, moe in mixtures]
+        self.faults = [(number, expert) for number, moe in mixtures for expert in moe.faults] if guarded else []
 
 
 def build_model(config: ModelConfig, tensors: dict[str, Tensor], device: torch.device | str) -> Model:
@@ -135,13 +116,38 @@ def build_model(config: ModelConfig, tensors: dict[str, Tensor], device: torch.d
     if config.tied_embeddings:
         tensors = {**tensors, "head.weight": tensors["embedding"]}
     model.load_state_dict(tensors, assign=True)
-    model.turns = rotary_turns(config)
+    return finish_model(model, device)
+
+
+def finish_model(model: Model, device: torch.device | str) -> Model:
+    """What is left to do when every parameter has its values."""
+    config = model.config
+    model.turns = rotary_turns(config.rope, config.head_dim, config.context_tokens)
     return model.to(device).requires_grad_(False).eval()
 
 
-def rotary_turns(config: ModelConfig) -> Tensor:
-    """[context, 1, P/2] complex64, unit length."""
-    pairs = torch.arange(0, config.head_dim, 2, dtype=torch.float64)
-    frequencies = config.rope.base ** -(pairs / config.head_dim)
-    angles = torch.outer(torch.arange(config.context_tokens, dtype=torch.float64), frequencies)
-    return torch.polar(torch.ones_like(angles), angles).to(torch.complex64).unsqueeze(1)
+def stays_float32(name: str, config: ModelConfig) -> bool:
+    """Whether the parameter `name` has float32 in a model of any dtype: norms, sinks, biases, exact routers."""
+    is_router = name.endswith("router.score.weight")
+    return name.endswith((".bias", "norm.weight", "sinks")) or (is_router and config.float32_router)
+
+
+def _tilts(step: Step, config: ModelConfig, device: torch.device) -> Sequence[Tensor | None]:
+    """By layer, what multiplies the router's probabilities: [T, E] or [1, E], or None for nothing."""
+    tilts: list[Tensor | None] = [None] * config.layers
+    boosted: Tensor | None = None
+    if any(span.boosts for span in step.spans):
+        boosted = torch.ones(len(step.token_ids), config.num_experts, device=device)
+        first = 0
+        for span in step.spans:
+            for boost in span.boosts:
+                boosted[first : first + span.length, list(boost.experts)] *= boost.factor
+            first += span.length
+        tilts = [boosted] * config.layers
+    for number, expert in step.left_out:
+        tilt = tilts[number]
+        if tilt is None or tilt is boosted:
+            tilt = torch.ones(1, config.num_experts, device=device) if tilt is None else tilt.clone()
+        tilt[:, expert] = 0
+        tilts[number] = tilt
+    return tilts

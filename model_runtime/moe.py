@@ -1,58 +1,145 @@
 """A mixture of experts in place of the FFN. Computes what the experts held here contribute."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from model_runtime.families import ModelConfig
-from model_runtime.linear import GatedFfn
+from model_runtime.linear import GatedFfn, Linear
+from model_runtime.quantize import Mode
 from model_runtime.router import Router
 
-# T tokens, D hidden, E experts, A active experts
+# T tokens, D hidden, E experts, G virtual groups, C = E / G choices, A' = choices a token takes
 
 
 class Moe(nn.Module):
-    """`experts[i]` is expert `first + i`. Choices that fall on experts not held here contribute nothing."""
-
-    experts: Sequence[GatedFfn]
+    """`experts` are those held here, by number: `hold` lets the others go. A choice that falls on experts that are not
+    held contributes nothing. After a forward, `chosen` [T, A'] is where the tokens went."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.router = Router(config)
-        self.experts = nn.ModuleList(  # type: ignore[assignment]
-            GatedFfn(config.hidden, config.expert_ffn) for _ in range(config.num_experts)
-        )
-        self.num_experts = config.num_experts
-        self.first = 0
+        self.experts = nn.ModuleDict({str(expert): _expert(config) for expert in range(config.num_experts)})
+        self.shared: GatedFfn | None = None
+        if config.shared_ffn:
+            self.shared = GatedFfn(config.hidden, config.shared_ffn, config.activation)
+            self.shared_gate = Linear(config.hidden, 1)
+        self.chosen = torch.empty(0)
+        self.faults: list[int] = []
+        # Ranks hook in here: what went wrong anywhere, everybody must leave out (shard.py).
+        self.agree: Callable[[Tensor], Tensor] = _same
+        self._packed = False
+        self._by_choice: dict[int, list[GatedFfn]] = {}
+        self.hold(range(config.num_experts))
 
-    def forward(self, x: Tensor) -> Tensor:
-        gates, chosen = self.router(x)
-        if x.shape[0] == 1:
-            return self._one_token(x, gates[0].tolist(), chosen[0].tolist())
-        return self._many_tokens(x, gates, chosen)
+    def hold(self, numbers: Iterable[int]) -> None:
+        self.experts = nn.ModuleDict({str(number): self.experts[str(number)] for number in numbers})
+        self._by_choice = {}
+        for number, expert in self.experts.items():
+            choice = int(number) % self.router.choices
+            self._by_choice.setdefault(choice, []).append(cast(GatedFfn, expert))
+
+    def pack(self, mode: Mode = "none") -> None:
+        """See Linear.pack. The experts of a choice are computed together from now on, as one wider FFN; choices whose
+        experts are copies of each other, sharing memory (load.py), are the same FFN."""
+        if self._packed:
+            return
+        self._packed = True
+        made: dict[tuple[int, ...], GatedFfn] = {}
+        for choice, experts in self._by_choice.items():
+            memory = tuple(parameter.data_ptr() for expert in experts for parameter in expert.parameters())
+            if memory not in made:
+                made[memory] = _joined(experts)
+            self._by_choice[choice] = [made[memory]]
+        self.experts = nn.ModuleDict({str(choice): ffn for choice, (ffn,) in self._by_choice.items()})
+        for ffn in [*self.experts.values(), *([self.shared] if self.shared is not None else [])]:
+            cast(GatedFfn, ffn).pack(mode)
+
+    def forward(self, x: Tensor, tilt: Tensor | None = None, guarded: bool = False) -> Tensor:
+        """x [T, D] -> [T, D]. `tilt`: see Router. `guarded`: an expert whose output is not finite is left out of that
+        token's mix, its share goes to the token's other experts, and `faults` gets its number, once a token."""
+        gates, chosen = self.router.forward(x, tilt)
+        self.chosen = chosen
+        if guarded:
+            total = self._guarded(x, gates, chosen)
+        elif x.shape[0] == 1:
+            total = self._one_token(x, gates[0].tolist(), chosen[0].tolist())
+        else:
+            total = self._many_tokens(x, gates, chosen)
+        if self.shared is not None:
+            total += self.shared.forward(x) * self.shared_gate.forward(x).sigmoid()
+        return total
 
     def _one_token(self, x: Tensor, gates: list[float], chosen: list[int]) -> Tensor:
         total: Tensor | None = None
-        for gate, expert in zip(gates, chosen, strict=True):
-            held = expert - self.first
-            if 0 <= held < len(self.experts):
-                part = self.experts[held].forward(x)
+        for gate, choice in zip(gates, chosen, strict=True):
+            for expert in self._by_choice.get(choice, ()):
+                part = expert.forward(x)
                 total = part.mul_(gate) if total is None else total.add_(part, alpha=gate)
         return torch.zeros_like(x) if total is None else total
 
     def _many_tokens(self, x: Tensor, gates: Tensor, chosen: Tensor) -> Tensor:
-        """Sorts the T * A choices by expert, so that each expert sees its tokens as one matrix."""
+        """Sorts the choices, so that each expert sees its tokens as one matrix."""
+        outputs = self._outputs(x, chosen)
+        shares = gates.to(x.dtype)
+        total = outputs[:, 0] * shares[:, :1]
+        for rank in range(1, chosen.shape[1]):
+            total.addcmul_(outputs[:, rank], shares[:, rank : rank + 1])
+        return total
+
+    def _outputs(self, x: Tensor, chosen: Tensor) -> Tensor:
+        """[T, A', D]: what each token's choices give, zero where the expert is not held here."""
         flat = chosen.flatten()
-        counts = flat.bincount(minlength=self.num_experts).tolist()
-        start = sum(counts[: self.first])
-        counts = counts[self.first : self.first + len(self.experts)]
-        total = torch.zeros_like(x)
-        if not any(counts):
-            return total
-        order = flat.argsort(stable=True)[start : start + sum(counts)]
-        tokens = order // chosen.shape[1]
-        inputs = torch.split(x.index_select(0, tokens), counts)
-        parts = [expert.forward(rows) for expert, rows in zip(self.experts, inputs, strict=True) if len(rows)]
-        weights = gates.flatten()[order].to(x.dtype).unsqueeze(1)
-        return total.index_add_(0, tokens, torch.cat(parts).mul_(weights))
+        order = flat.argsort(stable=True)
+        counts = flat.bincount(minlength=self.router.choices).tolist()
+        at = dict(enumerate(torch.split(order, counts)))
+        held = [choice for choice in self._by_choice if counts[choice]]
+        outputs = x.new_zeros(len(flat), x.shape[1])
+        if held:
+            positions = torch.cat([at[choice] for choice in held])
+            rows = torch.split(x.index_select(0, positions // chosen.shape[1]), [counts[choice] for choice in held])
+            parts = [self._sum(choice, some) for choice, some in zip(held, rows, strict=True)]
+            outputs.index_copy_(0, positions, torch.cat(parts))
+        return outputs.view(*chosen.shape, -1)
+
+    def _sum(self, choice: int, rows: Tensor) -> Tensor:
+        first, *others = self._by_choice[choice]
+        total = first.forward(rows)
+        for expert in others:
+            total += expert.forward(rows)
+        return total
+
+    def _guarded(self, x: Tensor, gates: Tensor, chosen: Tensor) -> Tensor:
+        outputs = self._outputs(x, chosen)
+        bad = self.agree((~torch.isfinite(outputs).all(-1)).float()) > 0
+        kept = gates.masked_fill(bad, 0)
+        kept *= gates.sum(-1, keepdim=True) / kept.sum(-1, keepdim=True).clamp_min(torch.finfo(torch.float32).tiny)
+        blamed = bad & torch.isfinite(x).all(-1, keepdim=True)  # not for what came in already
+        self.faults = self.router.experts_of(chosen[blamed].view(-1, 1)).flatten().tolist()
+        return (outputs.float().masked_fill_(bad.unsqueeze(-1), 0) * kept.unsqueeze(-1)).sum(1).to(x.dtype)
+
+
+def _expert(config: ModelConfig) -> GatedFfn:
+    return GatedFfn(
+        config.hidden, config.expert_ffn, config.activation, bias=config.expert_bias, limit=config.swiglu_limit
+    )
+
+
+def _joined(experts: list[GatedFfn]) -> GatedFfn:
+    """One FFN that gives the sum of these: they see the same tokens with the same gate."""
+    first = experts[0]
+    if len(experts) == 1:
+        return first
+    assert not first.gate.has_bias, "experts that share a gate come from upcycling, which makes no biases"
+    with torch.device("meta"):
+        joined = GatedFfn(0, 0, first.activation)
+    for name, dim in (("gate", 0), ("up", 0), ("down", 1)):
+        weight = torch.cat([getattr(expert, name).weight for expert in experts], dim)
+        getattr(joined, name).weight = nn.Parameter(weight, requires_grad=False)
+    return joined
+
+
+def _same(x: Tensor) -> Tensor:
+    return x

