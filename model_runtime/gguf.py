@@ -1,125 +1,107 @@
-"""A GGUF checkpoint -> the parameters of model.Model."""
+"""A GGUF file -> a Checkpoint: its tensors as the parameters of model.Model."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
-import torch
-from gguf import dequantize
-from torch import Tensor
+from model_runtime.families import ModelConfig
+from model_runtime.gguf_config import GgufHeader
+from model_runtime.gguf_families import GGUF_FAMILIES, GgufFamily
+from model_runtime.gguf_file import GgufFile
+from model_runtime.gguf_tensor import gguf_view
+from model_runtime.parameters import ffn_shapes, layer_shapes
+from model_runtime.tensor_view import View, item, stacked, with_adjacent_pairs
+from model_runtime.weights import Checkpoint, CheckpointError
 
-from model_runtime.families import GGUF_FAMILIES, GgufFamily, ModelConfig, Rope
-from model_runtime.gguf_file import CheckpointError, GgufFile
-from model_runtime.tokenizer import TokenizerFiles
+_NAMES = {  # parameters of a layer -> the block's tensors that are stacked into them
+    "attention_norm.weight": ("attn_norm.weight",),
+    "ffn_norm.weight": ("ffn_norm.weight",),
+    "attention.qkv.weight": ("attn_q.weight", "attn_k.weight", "attn_v.weight"),
+    "attention.qkv.bias": ("attn_q.bias", "attn_k.bias", "attn_v.bias"),
+    "attention.out.weight": ("attn_output.weight",),
+    "attention.out.bias": ("attn_output.bias",),
+    "attention.query_norm.weight": ("attn_q_norm.weight",),
+    "attention.key_norm.weight": ("attn_k_norm.weight",),
+    "attention.sinks": ("attn_sinks.weight",),
+    "ffn.gate.weight": ("ffn_gate.weight",),
+    "ffn.up.weight": ("ffn_up.weight",),
+    "ffn.down.weight": ("ffn_down.weight",),
+    "ffn.shared.gate.weight": ("ffn_gate_shexp.weight",),
+    "ffn.shared.up.weight": ("ffn_up_shexp.weight",),
+    "ffn.shared.down.weight": ("ffn_down_shexp.weight",),
+    "ffn.shared_gate.weight": ("ffn_gate_inp_shexp.weight",),
+}
+_ROTARY = ("attn_q", "attn_k")  # tensors with rows, or values, in rotary pairs
 
-__all__ = ["CheckpointError", "load_gguf"]
 
-
-def load_gguf(
-    path: Path | str, dtype: torch.dtype = torch.float32
-) -> tuple[ModelConfig, dict[str, Tensor], TokenizerFiles]:
-    """The config, the parameters of model.Model by name (norms in float32, the rest in `dtype`), and the tokenizer.
-
-    Raises CheckpointError for a tensor that is missing, unexpected, mis-shaped or not finite, OSError if the file
-    cannot be opened."""
+def open_gguf(path: Path | str) -> Checkpoint:
+    """Reads the header only. Raises CheckpointError for a file that is damaged, of an architecture or with a feature
+    that model.py does not compute, or with a tensor that is missing, unexpected or mis-shaped; OSError if it cannot be
+    opened."""
     file = GgufFile(path)
+    if file.get("split.count", 1) > 1:
+        raise CheckpointError(file.path, f"one of {file.get('split.count', 1)} files: join them into one first")
     architecture = file.require("general.architecture", str)
     if architecture not in GGUF_FAMILIES:
         raise CheckpointError(file.path, f"architecture {architecture!r}; supported: {', '.join(GGUF_FAMILIES)}")
     family = GGUF_FAMILIES[architecture]
-    files = TokenizerFiles.from_gguf(file)
-    config = _config(file, architecture, tied_embeddings=family.head not in file.tensors)
-    _compare(file, _expected_shapes(config, family))
-    return config, _parameters(file, config, family, dtype), files
+    config = GgufHeader(file, architecture, family).config()
+    return Checkpoint(config, {name: view.weight() for name, view in _Assembly(file, config, family).parameters()})
 
 
-def _config(file: GgufFile, architecture: str, tied_embeddings: bool) -> ModelConfig:
-    def size(name: str, default: int = 0) -> int:
-        value = file.get(f"{architecture}.{name}", default) if default else file.require(f"{architecture}.{name}", int)
-        if value <= 0:
-            raise CheckpointError(file.path, f"key {architecture}.{name} is {value}")
-        return value
+class _Assembly:
+    def __init__(self, file: GgufFile, config: ModelConfig, family: GgufFamily) -> None:
+        self._file, self._config, self._family = file, config, family
+        self._names = {**_NAMES, **family.names}
+        for parameter, names in family.old_names.items():
+            if f"blk.0.{names[0]}" in file.tensors:
+                self._names[parameter] = names
+        self._left = file.tensors.keys() - {"rope_freqs.weight"}  # gguf_config.py reads those
 
-    heads, hidden = size("attention.head_count"), size("embedding_length")
-    kv_heads = size("attention.head_count_kv", heads)
-    head_dim = size("attention.key_length", max(1, hidden // heads))
-    if heads % kv_heads:
-        raise CheckpointError(file.path, f"{heads} heads cannot share {kv_heads} key-value heads")
-    if size("rope.dimension_count", head_dim) != head_dim or head_dim % 2:
-        raise CheckpointError(file.path, f"rotary embedding of only a part of a head's {head_dim} dimensions")
-    if f"{architecture}.rope.scaling.type" in file.metadata:
-        raise CheckpointError(file.path, "rotary scaling is not supported")
-    return ModelConfig(
-        layers=size("block_count"),
-        hidden=hidden,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        ffn=size("feed_forward_length"),
-        vocab=len(file.require("tokenizer.ggml.tokens", list)),
-        context_tokens=size("context_length"),
-        rms_eps=file.require(f"{architecture}.attention.layer_norm_rms_epsilon", float),
-        rope=Rope(base=file.get(f"{architecture}.rope.freq_base", 10000.0)),
-        tied_embeddings=tied_embeddings,
-    )
+    def parameters(self) -> Iterator[tuple[str, View]]:
+        config = self._config
+        yield "embedding", self._take("token_embd.weight", (config.vocab, config.hidden))
+        if not config.tied_embeddings:
+            yield "head.weight", self._take("output.weight", (config.vocab, config.hidden))
+        yield "norm.weight", self._take("output_norm.weight", (config.hidden,))
+        for layer in range(config.layers):
+            for name, shapes in layer_shapes(config, layer).items():
+                yield f"layers.{layer}.{name}", self._stacked(f"blk.{layer}", self._names[name], shapes)
+            if config.has_experts(layer):
+                for name, view in self._experts(f"blk.{layer}"):
+                    yield f"layers.{layer}.ffn.{name}", view
+        for name in sorted(self._left):
+            raise CheckpointError(self._file.path, f"unexpected, of shape {self._file.tensors[name].shape}", name)
 
+    def _stacked(self, block: str, names: tuple[str, ...], shapes: list[tuple[int, ...]]) -> View:
+        views = [self._take(f"{block}.{name}", shape) for name, shape in zip(names, shapes, strict=True)]
+        if not self._family.adjacent_pairs:
+            views = [
+                with_adjacent_pairs(view, self._config.head_dim) if name.startswith(_ROTARY) else view
+                for name, view in zip(names, views, strict=True)
+            ]
+        return stacked(views)
 
-def _expected_shapes(config: ModelConfig, family: GgufFamily) -> dict[str, tuple[int, ...]]:
-    queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
-    by_tensor = {
-        "attn_norm": (config.hidden,),
-        "ffn_norm": (config.hidden,),
-        "attn_q": (queries, config.hidden),
-        "attn_k": (keys, config.hidden),
-        "attn_v": (keys, config.hidden),
-        "attn_output": (config.hidden, queries),
-        "ffn_gate": (config.ffn, config.hidden),
-        "ffn_up": (config.ffn, config.hidden),
-        "ffn_down": (config.hidden, config.ffn),
-    }
-    expected: dict[str, tuple[int, ...]] = {
-        family.embedding: (config.vocab, config.hidden),
-        family.final_norm: (config.hidden,),
-    }
-    if not config.tied_embeddings:
-        expected[family.head] = (config.vocab, config.hidden)
-    for layer in range(config.layers):
-        expected.update({f"blk.{layer}.{name}.weight": shape for name, shape in by_tensor.items()})
-    return expected
+    def _experts(self, block: str) -> Iterator[tuple[str, View]]:
+        config = self._config
+        yield "router.score.weight", self._take(f"{block}.ffn_gate_inp.weight", (config.num_experts, config.hidden))
+        if config.router_bias:
+            yield "router.score.bias", self._take(f"{block}.ffn_gate_inp.bias", (config.num_experts,))
+        for name, shape in ffn_shapes(config.expert_ffn, config.hidden).items():
+            yield from self._one_of_each(f"{block}.ffn_{name}", f"{name}.weight", shape)
+            if config.expert_bias:
+                yield from self._one_of_each(f"{block}.ffn_{name}", f"{name}.bias", shape[:1])
 
+    def _one_of_each(self, tensor: str, name: str, shape: tuple[int, ...]) -> Iterator[tuple[str, View]]:
+        """The experts' matrices or vectors: in one tensor, or in one each, as converters wrote them until 2024."""
+        count, kind = self._config.num_experts, name.partition(".")[2]
+        if f"{tensor}.0.{kind}" in self._left:
+            views = [self._take(f"{tensor}.{expert}.{kind}", shape) for expert in range(count)]
+        else:
+            together = self._take(f"{tensor}_exps.{kind}", (count, *shape))
+            views = [item(together, expert) for expert in range(count)]
+        for expert, view in enumerate(views):
+            yield f"experts.{expert}.{name}", view
 
-def _compare(file: GgufFile, expected: Mapping[str, tuple[int, ...]]) -> None:
-    for name, shape in expected.items():
-        if name not in file.tensors:
-            raise CheckpointError(file.path, f"missing, expected shape {shape}", name)
-        if file.tensors[name].shape != shape:
-            raise CheckpointError(file.path, f"expected shape {shape}, found {file.tensors[name].shape}", name)
-    for name in file.tensors.keys() - expected.keys():
-        raise CheckpointError(file.path, f"unexpected, of shape {file.tensors[name].shape}", name)
-
-
-def _parameters(file: GgufFile, config: ModelConfig, family: GgufFamily, dtype: torch.dtype) -> dict[str, Tensor]:
-    parameters = {
-        "embedding": _tensor(file, family.embedding, dtype),
-        "norm.weight": _tensor(file, family.final_norm, dtype),
-    }
-    if not config.tied_embeddings:
-        parameters["head.weight"] = _tensor(file, family.head, dtype)
-    for layer in range(config.layers):
-        for parameter, names in family.layer.items():
-            parts = [_tensor(file, f"blk.{layer}.{name}.weight", dtype) for name in names]
-            parameters[f"layers.{layer}.{parameter}"] = parts[0] if len(parts) == 1 else torch.cat(parts)
-    return parameters
-
-
-def _tensor(file: GgufFile, name: str, dtype: torch.dtype) -> Tensor:
-    kind, data, row_bytes = file.rows(name)
-    rows = np.frombuffer(data, dtype=np.uint8).reshape(*file.tensors[name].shape[:-1], row_bytes)
-    try:
-        values = dequantize(rows, kind)
-    except NotImplementedError:
-        raise CheckpointError(file.path, f"quantisation {kind.name} cannot be read", name) from None
-    tensor = torch.from_numpy(values if values.flags.writeable else values.copy())  # a copy: the file is read-only
-    if not torch.isfinite(tensor).all():
-        raise CheckpointError(file.path, "has values that are not finite", name)
-    return tensor.to(dtype) if tensor.dim() > 1 else tensor
+    def _take(self, name: str, shape: tuple[int, ...]) -> View:
+        self._left -= {name}
+        return gguf_view(self._file, name, shape)

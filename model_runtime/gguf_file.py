@@ -10,20 +10,13 @@ from typing import Any, TypeVar
 
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
+from model_runtime.weights import CheckpointError
+
+__all__ = ["CheckpointError", "GgufFile", "StoredTensor"]
+
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
 _Value = TypeVar("_Value", str, int, float, list[Any])
-
-
-class CheckpointError(ValueError):
-    """A checkpoint that cannot be used. `tensor` is empty when the header is at fault."""
-
-    def __init__(self, file: str, problem: str, tensor: str = "") -> None:
-        super().__init__(file, problem, tensor)
-        self.file, self.problem, self.tensor = file, problem, tensor
-
-    def __str__(self) -> str:
-        return f"{self.file}: tensor {self.tensor}: {self.problem}" if self.tensor else f"{self.file}: {self.problem}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +87,12 @@ class GgufFile:
             metadata[key] = self._value(self._scalar("I"))
         headers = [self._tensor_header() for _ in range(num_tensors)]
         alignment = metadata.get("general.alignment", 32)
-        if not isinstance(alignment, int) or alignment <= 0:
+        if not isinstance(alignment, int) or alignment <= 0 or alignment % 8:
             raise CheckpointError(self.path, f"alignment {alignment!r}")
         start = -(-self._at // alignment) * alignment
+        for name, _, _, offset in headers:
+            if offset % alignment:
+                raise CheckpointError(self.path, f"begins at byte {offset}, between two multiples of {alignment}", name)
         return metadata, {name: StoredTensor(shape, kind, start + offset) for name, shape, kind, offset in headers}
 
     def _scalar(self, code: str) -> Any:
@@ -129,4 +125,6 @@ class GgufFile:
     def _tensor_header(self) -> tuple[str, tuple[int, ...], int, int]:
         name = self._string()
         dims = tuple(self._scalar("Q") for _ in range(self._scalar("I")))
+        if not dims:
+            raise OverflowError
         return name, dims[::-1], self._scalar("I"), self._scalar("Q")
