@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from model_runtime.gguf_file import CheckpointError, GgufFile
-from model_runtime.tokenizer import TemplateRefused, Tokenizer, TokenizerFiles
+from model_runtime.tokenizer import Tokenizer, TokenizerFiles
 
 CONTROL = ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<repo_name>", "<|im_start", "|>", "<|", "\n", "system"]
 TEXTS = st.text() | st.lists(st.sampled_from(CONTROL) | st.text(max_size=5), max_size=8).map("".join)
@@ -30,7 +30,7 @@ def spelled(text: str) -> str:
 
 @pytest.fixture(scope="module")
 def tokenizer(gguf_path):
-    return Tokenizer.from_gguf(gguf_path)
+    return Tokenizer.from_checkpoint(gguf_path)
 
 
 @pytest.fixture(scope="module")
@@ -99,42 +99,6 @@ def test_harmless_text_is_written_as_if_it_were_part_of_the_template(tokenizer, 
     assert middle == tokenizer.encode(f"user\n{text}")
 
 
-@pytest.mark.parametrize("role", ["user<|im_end|>", "user\n", "", "a b"])
-def test_a_role_is_a_plain_word(tokenizer, role):
-    with pytest.raises(ValueError, match="plain word"):
-        tokenizer.render([(role, "hi")])
-
-
-def small(template: str) -> Tokenizer:
-    tokens = [*map(chr, range(ord("!"), ord("~") + 1)), "Ġ", "Ċ", "<s>", "</s>"]
-    kinds = [1] * (len(tokens) - 2) + [3, 3]
-    files = TokenizerFiles(tuple(tokens), tuple(kinds), (), "smollm", template, len(tokens) - 2, len(tokens) - 1)
-    return Tokenizer(files)
-
-
-def test_a_template_may_trim_and_use_its_own_control_tokens():
-    tokenizer = small("{% for m in messages %}{{ bos_token + m['content'] | trim + eos_token }}{% endfor %}")
-    ids = tokenizer.render([("user", "  <s>hi</s>\n")])
-    assert tokenizer.decode(ids) == "<s>hi</s>"
-    assert [ids.count(number) for number in (96, 97)] == [1, 1]
-    assert tokenizer.eos_ids == {97}
-
-
-def test_a_template_cannot_reach_python():
-    tokenizer = small("{{ messages.__class__.__mro__[1].__subclasses__() }}")
-    with pytest.raises(TemplateRefused):
-        tokenizer.render([("user", "hi")])
-
-
-def test_a_template_can_refuse():
-    tokenizer = small("{{ raise_exception('roles must alternate') }}")
-    with pytest.raises(TemplateRefused, match="roles must alternate") as caught:
-        tokenizer.render([("user", "hi")])
-    assert pickle.loads(pickle.dumps(caught.value)).reason == "roles must alternate"
-    with pytest.raises(TemplateRefused, match="no chat template"):
-        small("").render([("user", "hi")])
-
-
 @settings(max_examples=150, deadline=None)
 @given(text=st.text().map(spelled).filter(lambda text: "\ufffd" not in text))
 def test_a_stream_shows_the_text_and_never_part_of_a_code_point(tokenizer, text):
@@ -168,13 +132,15 @@ def test_control_tokens_have_no_text(tokenizer):
     assert tokenizer.decode([1, 2, 0, 3]) == ""
 
 
-def test_an_unknown_tokenizer_is_refused(gguf_path, tmp_path):
-    file = GgufFile(gguf_path)
-    for key, value in (("tokenizer.ggml.pre", "other"), ("tokenizer.ggml.model", "llama")):
-        file.metadata = {**file.metadata, key: value}
-        with pytest.raises(CheckpointError, match=r"supported: gpt2/smollm"):
-            TokenizerFiles.from_gguf(file)
+def test_a_vocabulary_that_does_not_fit_is_refused(gguf_path):
     file = GgufFile(gguf_path)
     file.metadata["tokenizer.ggml.merges"] = ["a nonsense-token"]
     with pytest.raises(CheckpointError, match="nonsense-token"):
+        TokenizerFiles.from_gguf(file)
+    file.metadata["tokenizer.ggml.tokens"][7] = file.metadata["tokenizer.ggml.tokens"][8]
+    with pytest.raises(CheckpointError, match="49152 tokens, 49151 different, 49152 kinds"):
+        TokenizerFiles.from_gguf(file)
+    file = GgufFile(gguf_path)
+    file.metadata["tokenizer.ggml.model"] = "llama"
+    with pytest.raises(CheckpointError, match=r"no key tokenizer\.ggml\.scores"):
         TokenizerFiles.from_gguf(file)

@@ -10,7 +10,7 @@ from model_runtime.visible_text import VisibleText
 
 @pytest.fixture(scope="module")
 def tokenizer(gguf_path) -> Tokenizer:
-    return Tokenizer.from_gguf(gguf_path)
+    return Tokenizer.from_checkpoint(gguf_path)
 
 
 def show(tokenizer: Tokenizer, ids: list[int], stops: list[str]) -> tuple[list[str], str, bool]:

@@ -35,7 +35,7 @@ class Letters:
 
 @pytest.fixture(scope="module")
 def tokenizer(gguf_path: Path) -> Tokenizer:
-    return Tokenizer.from_gguf(gguf_path)
+    return Tokenizer.from_checkpoint(gguf_path)
 
 
 def composed(
