@@ -1,8 +1,9 @@
-"""Paged keys and values. A block is BLOCK_TOKENS positions of one sequence, in every layer. Knows no scheduling."""
+"""Paged keys and values. A block is BLOCK_TOKENS positions of one sequence, in every layer. Knows nothing of who owns
+which block: that is block_pool.py."""
 
-import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -10,6 +11,7 @@ from torch import Tensor
 from model_runtime.families import ModelConfig
 
 BLOCK_TOKENS = 16
+_MANY_RUNS = 8  # from here on one gather by block is quicker than a view of each run
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,7 @@ class Span:
 class Step:
     """What one forward pass computes, the same on every rank: all spans' new tokens, concatenated, and the spans.
 
+    `moves`: (from, to, blocks) to copy before all else, in this order.
     `left_out`: (layer, expert) pairs that nobody is routed to. `guarded`: look at every expert's output; one that is
     not finite is left out of that token's mix, and reported (experts.py). That costs time: it is asked for when a step
     went wrong without it."""
@@ -46,48 +49,20 @@ class Step:
     spans: tuple[Span, ...]
     left_out: tuple[tuple[int, int], ...] = ()
     guarded: bool = False
-
-
-class BlockPool:
-    """Which blocks are free. Hands out the lowest numbers first, so that a sequence's blocks tend to lie side by side:
-    such a run is read in place, without a gather (see Plan)."""
-
-    def __init__(self, num_blocks: int) -> None:
-        self.num_blocks = num_blocks
-        self._free = list(range(num_blocks))  # a heap
-        self._used: set[int] = set()
-
-    @property
-    def free_count(self) -> int:
-        return len(self._free)
-
-    def can_allocate(self, count: int) -> bool:
-        return count <= len(self._free)
-
-    def allocate(self, count: int) -> list[int]:
-        """The caller asks can_allocate first."""
-        assert 0 <= count <= len(self._free), f"{count} blocks asked, {len(self._free)} free"
-        blocks = [heapq.heappop(self._free) for _ in range(count)]
-        self._used.update(blocks)
-        return blocks
-
-    def free(self, blocks: Iterable[int]) -> None:
-        for block in blocks:
-            assert block in self._used, f"block {block} is not in use"
-            self._used.remove(block)
-            heapq.heappush(self._free, block)
+    moves: tuple[tuple[int, int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Where one span's queries and its keys and values lie. `run` (first slot) when its blocks are consecutive, else
-    `blocks` to gather. `rows` are the span's rows among the step's tokens."""
+    """Where one span's queries and its keys and values lie. `runs`: (first slot, tokens) of each stretch of consecutive
+    blocks, in order, `total` tokens in all. `rows` are the span's rows among the step's tokens. `blocks` is there to
+    gather from when there are many runs."""
 
     rows: slice
     start: int
     length: int
-    run: int | None
-    blocks: Tensor | None
+    runs: tuple[tuple[int, int], ...]
+    blocks: Tensor | None = None
 
     @property
     def total(self) -> int:
@@ -101,7 +76,7 @@ class Plan:
     token_ids: Tensor  # [T]
     positions: Tensor  # [T]
     slots: Tensor  # [T]: where each token's key and value go
-    last_rows: Tensor  # [S]
+    output_rows: Tensor  # [sum of outputs]: the rows whose logits are wanted
     readings: tuple[Reading, ...]
 
 
@@ -118,9 +93,11 @@ class PagedCache:
         self.layers = [torch.zeros(shape, dtype=dtype, device=self.device) for _ in range(config.layers)]
 
     def plan(self, step: Step) -> Plan:
+        """Once for each step: it also carries out the step's moves."""
+        self._move(step.moves)
         positions: list[int] = []
         slots: list[int] = []
-        last_rows: list[int] = []
+        output_rows: list[int] = []
         readings: list[Reading] = []
         for span in step.spans:
             first = len(positions)
@@ -128,13 +105,13 @@ class PagedCache:
             positions.extend(range(span.start, stop))
             readings.append(self._reading(span, slice(first, first + span.length)))
             slots.extend(_slots(span))
-            last_rows.append(first + span.length - 1)
+            output_rows.extend(range(first + span.length - span.outputs, first + span.length))
         assert len(step.token_ids) == len(positions), "token_ids and spans disagree"
         return Plan(
             token_ids=self._tensor(step.token_ids),
             positions=self._tensor(positions),
             slots=self._tensor(slots),
-            last_rows=self._tensor(last_rows),
+            output_rows=self._tensor(output_rows),
             readings=tuple(readings),
         )
 
@@ -143,24 +120,31 @@ class PagedCache:
         self.layers[layer].index_copy_(0, slots, keys_values)
 
     def read(self, layer: int, reading: Reading) -> tuple[Tensor, Tensor]:
-        """Keys and values of positions 0 .. start+length-1, each [kv_heads, total, head_dim]."""
+        """Keys and values of positions 0 .. start+length-1, each [kv_heads, total, head_dim]: views where the sequence
+        is one run."""
         stored = self.layers[layer]
-        if reading.run is not None:
-            found = stored[reading.run : reading.run + reading.total]
-        else:
-            assert reading.blocks is not None
+        if reading.blocks is not None:
             by_block = stored.view(self.num_blocks, -1).index_select(0, reading.blocks)
             found = by_block.view(-1, *stored.shape[1:])[: reading.total]
+        else:
+            parts = [stored[first : first + count] for first, count in reading.runs]
+            found = parts[0] if len(parts) == 1 else torch.cat(parts)
         heads_first = found.transpose(0, 1)
         return heads_first[: self.kv_heads], heads_first[self.kv_heads :]
 
+    def _move(self, moves: Iterable[tuple[int, int, int]]) -> None:
+        for source, target, blocks in moves:
+            first, to, count = source * BLOCK_TOKENS, target * BLOCK_TOKENS, blocks * BLOCK_TOKENS
+            for stored in self.layers:
+                stored[to : to + count] = stored[first : first + count]
+
     def _reading(self, span: Span, rows: slice) -> Reading:
-        needed = -(-(span.start + span.length) // BLOCK_TOKENS)
+        total = span.start + span.length
+        needed = -(-total // BLOCK_TOKENS)
         assert span.length > 0 and needed <= len(span.block_table), f"{len(span.block_table)} blocks, {needed} needed"
         table = span.block_table[:needed]
-        if table == tuple(range(table[0], table[0] + needed)):
-            return Reading(rows, span.start, span.length, run=table[0] * BLOCK_TOKENS, blocks=None)
-        return Reading(rows, span.start, span.length, run=None, blocks=self._tensor(table))
+        runs = _runs(table, total)
+        return Reading(rows, span.start, span.length, runs, self._tensor(table) if len(runs) > _MANY_RUNS else None)
 
     def _tensor(self, numbers: Iterable[int]) -> Tensor:
         return torch.tensor(numbers, dtype=torch.long, device=self.device)
@@ -174,3 +158,13 @@ def _slots(span: Span) -> Iterable[int]:
         slot = span.block_table[block] * BLOCK_TOKENS + offset
         yield from range(slot, slot + count)
         position += count
+
+
+def _runs(table: tuple[int, ...], total: int) -> tuple[tuple[int, int], ...]:
+    """`table` cut where the next block is not the next number, as (first slot, tokens)."""
+    if table == tuple(range(table[0], table[0] + len(table))):
+        return ((table[0] * BLOCK_TOKENS, total),)
+    cuts = [0, *(place for place in range(1, len(table)) if table[place] != table[place - 1] + 1), len(table)]
+    stretches = [(table[first] * BLOCK_TOKENS, (stop - first) * BLOCK_TOKENS) for first, stop in pairwise(cuts)]
+    last_slot, _ = stretches[-1]
+    return (*stretches[:-1], (last_slot, total - cuts[-2] * BLOCK_TOKENS))

@@ -1,7 +1,8 @@
 """What enters and leaves the engine. Knows no torch and no Ray."""
 
+import hashlib
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 FinishReason = Literal["stop", "length", "cancelled"]
@@ -62,15 +63,32 @@ def _require(holds: bool, name: str, value: float, wanted: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """`id` is unique among the requests under way. Raises ValueError when the prompt is empty."""
+    """`id` is unique among the requests under way. `messages`: the prompt as turns of (role, text), for a server with a
+    template of its own (upstream.py); `prompt_ids` stand for their length then. Raises ValueError when the prompt is
+    empty."""
 
     id: str
     prompt_ids: tuple[int, ...] = field(repr=False)
     sampling: Sampling = Sampling()
+    messages: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         if not self.prompt_ids:
             raise ValueError("the prompt has no tokens")
+
+
+def choices(request: GenerationRequest, n: int) -> tuple[GenerationRequest, ...]:
+    """`n` answers to one prompt, as requests of their own: "id#0", "id#1", ... The first has the request's seed, the
+    others seeds derived from it. What they share of the prompt is computed once."""
+    return tuple(
+        replace(request, id=f"{request.id}#{number}", sampling=replace(request.sampling, seed=seed))
+        for number, seed in enumerate(_seeds(request.sampling.seed, n))
+    )
+
+
+def _seeds(seed: int, n: int) -> list[int]:
+    digests = (hashlib.blake2b(f"{seed}#{number}".encode(), digest_size=8).digest() for number in range(1, n))
+    return [seed, *(int.from_bytes(digest, "big") >> 1 for digest in digests)][:n]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +143,15 @@ class PromptTooLong(ValueError):
 
     def __str__(self) -> str:
         return f"prompt and max_tokens need {self.length} tokens, the limit is {self.limit}"
+
+
+class UnusableRequest(ValueError):
+    """The request asks for what cannot be: ids outside the vocabulary, a schema that is none. Refused before any
+    work."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 class QueueFull(RuntimeError):

@@ -1,25 +1,36 @@
 """The engine with a model whose next token is a function of the whole context, read back through the block tables: a
 wrong span, block or position changes the answer."""
 
+import json
+import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from model_runtime.boosts import Boosts, Rule
 from model_runtime.collectives import Meeting, join
 from model_runtime.engine import Engine, Output, Submit, follow
-from model_runtime.kv_cache import BLOCK_TOKENS, Step
+from model_runtime.families import ModelConfig
+from model_runtime.kv_cache import BLOCK_TOKENS, Boost, Step
 from model_runtime.request import (
     Finished,
     GenerationFailed,
     GenerationRequest,
+    Grammar,
     PromptTooLong,
     QueueFull,
     Sampling,
     Token,
+    UnusableRequest,
+    choices,
 )
 from model_runtime.scheduler import Limits
 from model_runtime.tokenizer import Tokenizer
@@ -27,30 +38,79 @@ from model_runtime.tokenizer import Tokenizer
 VOCAB = 49152
 CPU = torch.device("cpu")
 LIMITS = Limits(running=3, waiting=9, step_tokens=24, beside_decoding=5)
+EXPERTS, ACTIVE, MOE_LAYERS = 8, 2, (0, 2)
+DENSE = ModelConfig(
+    layers=3,
+    hidden=32,
+    heads=4,
+    kv_heads=2,
+    head_dim=8,
+    ffn=48,
+    vocab=VOCAB,
+    context_tokens=512,
+    rms_eps=1e-5,
+)
+MIXTURE = replace(DENSE, num_experts=EXPERTS, active_experts=ACTIVE, expert_ffn=48, dense_layers=(1,))
 
 
 class Oracle:
-    """`scores` gives the logits of the token after a context."""
+    """`scores` gives the logits of the token after a context. With `config` MIXTURE, experts are a function of a token
+    and its layer; `broken` (layer, expert) makes the logits of its tokens NaN, unless it is left out of the mix."""
 
-    def __init__(self, scores: Callable[[Sequence[int]], torch.Tensor]) -> None:
+    def __init__(
+        self,
+        scores: Callable[[Sequence[int]], torch.Tensor],
+        config: ModelConfig = DENSE,
+        broken: tuple[int, int] | None = None,
+    ) -> None:
         self._scores = scores
         self._memory: dict[int, int] = {}  # slot -> token id
+        self.config, self.broken = config, broken
         self.steps: list[Step] = []
+        self.routes: list[torch.Tensor] = []
+        self.scores: list[torch.Tensor] = []
+        self.faults: list[tuple[int, int]] = []
 
     def forward(self, step: Step, cache: object) -> torch.Tensor:
         self.steps.append(step)
+        self._route(step)
+        for source, target, blocks in step.moves:
+            for slot in range(blocks * BLOCK_TOKENS):
+                self._memory[target * BLOCK_TOKENS + slot] = self._memory.get(source * BLOCK_TOKENS + slot, -1)
         logits, first = [], 0
         for span in step.spans:
             for offset in range(span.length):
                 self._memory[self._slot(span, span.start + offset)] = step.token_ids[first + offset]
             first += span.length
             context = [self._memory[self._slot(span, position)] for position in range(span.start + span.length)]
-            logits.append(self._scores(context))
+            spoilt = self._is_spoilt(step, step.token_ids[first - span.length : first])
+            for length in range(len(context) - span.outputs + 1, len(context) + 1):
+                logits.append(torch.full((VOCAB,), torch.nan) if spoilt else self._scores(context[:length]))
         return torch.stack(logits)
+
+    def _route(self, step: Step) -> None:
+        if self.config.num_experts:
+            self.routes = [torch.tensor([experts(layer, one) for one in step.token_ids]) for layer in MOE_LAYERS]
+            self.scores = [torch.zeros(len(step.token_ids), EXPERTS) for _ in MOE_LAYERS]
+            self.faults = [self.broken] * self._failures(step, step.token_ids) if step.guarded and self.broken else []
+
+    def _failures(self, step: Step, token_ids: Sequence[int]) -> int:
+        if self.broken is None or self.broken in step.left_out:
+            return 0
+        layer, expert = self.broken
+        return sum(expert in experts(layer, one) for one in token_ids)
+
+    def _is_spoilt(self, step: Step, token_ids: Sequence[int]) -> bool:
+        return not step.guarded and self._failures(step, token_ids) > 0
 
     @staticmethod
     def _slot(span, position: int) -> int:
         return span.block_table[position // BLOCK_TOKENS] * BLOCK_TOKENS + position % BLOCK_TOKENS
+
+
+def experts(layer: int, token_id: int) -> list[int]:
+    first = (token_id + layer) % EXPERTS
+    return [first, (first + 3) % EXPERTS]
 
 
 def one(token_id: int) -> torch.Tensor:
@@ -70,7 +130,7 @@ def by_hash(context: Sequence[int]) -> torch.Tensor:
 
 @pytest.fixture(scope="module")
 def tokenizer(gguf_path) -> Tokenizer:
-    return Tokenizer.from_gguf(gguf_path)
+    return Tokenizer.from_checkpoint(gguf_path)
 
 
 @pytest.fixture
@@ -82,8 +142,9 @@ def ranks():
 
 @pytest.fixture
 def start(tokenizer, ranks):
-    def start(scores=by_hash, blocks: int = 60, limits: Limits = LIMITS) -> Engine:
-        return Engine(Oracle(scores), SimpleNamespace(num_blocks=blocks), tokenizer, ranks, 512, limits)
+    def start(scores=by_hash, blocks: int = 60, limits: Limits = LIMITS, boosts=None, **oracle) -> Engine:
+        model = scores if isinstance(scores, Oracle) else Oracle(scores, **oracle)
+        return Engine(model, SimpleNamespace(num_blocks=blocks), tokenizer, ranks, 512, limits, boosts)
 
     return start
 
@@ -97,10 +158,12 @@ def run(engine: Engine, *commands: Submit) -> dict[str, list]:
     for command in commands:
         engine.submit(command)
     items: dict[str, list] = {command.request.id: [] for command in commands}
-    for _ in range(500):
+    for _ in range(2000):
         for name, item in engine.step():
+            assert not items[name] or isinstance(items[name][-1], Token), "an item after the end"
             items[name].append(item)
         if all(found and not isinstance(found[-1], Token) for found in items.values()):
+            assert engine.step() == []
             return items
     raise AssertionError("the engine does not finish")
 
@@ -222,6 +285,258 @@ def test_a_replay_goes_on_where_the_answer_stopped(start, tokenizer, temperature
     mates = [ask(name, prompt=(9,), max_tokens=12) for name in "bc"]
     after = run(start(scores), *mates, ask("a", generated=ids(before), **sampling))["a"]
     assert before + after == whole
+
+
+def quoting(context: Sequence[int]) -> int:
+    """Copies the prompt (of 40 tokens) from where it is, and leaves it now and then."""
+    token_id = hashed(context)
+    return token_id if token_id % 7 == 0 else context[len(context) % min(40, len(context))]
+
+
+def by_quoting(context: Sequence[int]) -> torch.Tensor:
+    """The quoted token is likely, but not certain at temperature 1."""
+    logits = torch.zeros(VOCAB)
+    logits[[quoting(context), hashed(context)]] = torch.tensor([18.0, 15.0])
+    return logits
+
+
+QUOTED = [200 + (7 * place) % 31 for place in range(40)]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_guesses_change_the_number_of_steps_and_nothing_else(start, temperature):
+    answers, steps = [], []
+    for draft_rows in (0, 8):
+        model = Oracle(by_quoting)
+        engine = start(model, limits=replace(LIMITS, draft_rows=draft_rows))
+        commands = [ask(str(seed), QUOTED, max_tokens=90, temperature=temperature, seed=seed) for seed in range(2)]
+        answers.append(run(engine, *commands))
+        steps.append(len(model.steps))
+    assert answers[0] == answers[1]
+    assert steps[1] < 0.8 * steps[0]
+
+
+def test_a_guess_beyond_a_stop_string_or_the_end_is_not_shown(start, tokenizer):
+    script = tokenizer.encode("one two three four STOP one two three four five six seven")
+    prompt = [*script, *script[:4]]
+    copying = scripted(tokenizer, "one two three four STOP one two three", prompt)
+    plain, guessed = (
+        run(start(copying, limits=replace(LIMITS, draft_rows=rows)), ask("a", prompt, stop=("STOP",)))["a"]
+        for rows in (0, 8)
+    )
+    assert plain == guessed and text(plain) == "one two three four "
+
+
+def test_choices_share_the_prompt_and_have_seeds_of_their_own(start):
+    prompt = list(range(100, 400))
+    request = GenerationRequest("a", tuple(prompt), Sampling(max_tokens=8, temperature=2.0, seed=5))
+    requests = choices(request, 4)
+    assert [one.id for one in requests] == ["a#0", "a#1", "a#2", "a#3"] and requests[0].sampling == request.sampling
+    assert len({one.sampling.seed for one in requests}) == 4 and choices(request, 2) == requests[:2]
+    model = Oracle(by_quoting)
+    items = run(start(model, limits=replace(LIMITS, running=4)), *map(Submit, requests))
+    computed = sum(len(step.token_ids) for step in model.steps)
+    assert computed <= 300 + 3 * 12 + 4 * 8 + sum(span.outputs - 1 for step in model.steps for span in step.spans)
+    assert [found[-1].cached_tokens for found in items.values()] == [0, 288, 288, 288]
+    assert len({tuple(ids(found)) for found in items.values()}) > 1
+    alone = run(start(by_quoting), Submit(replace(requests[2], id="a")))["a"]
+    assert ids(items["a#2"]) == ids(alone)
+
+
+def test_what_is_cached_is_told(start):
+    engine = start()
+    first = run(engine, ask("first", range(100, 150), max_tokens=20))["first"]
+    turn = [*range(100, 150), *ids(first), *range(7)]
+    second = run(engine, ask("second", turn, max_tokens=5))["second"]
+    assert (first[-1].cached_tokens, second[-1].cached_tokens) == (0, 64)
+
+
+kinds = st.fixed_dictionaries(
+    {
+        "shared": st.sampled_from([0, 0, 33, 64, 120]),
+        "own": st.integers(1, 60),
+        "max_tokens": st.integers(1, 70),
+        "temperature": st.sampled_from([0.0, 1.0]),
+        "deterministic": st.booleans(),
+        "cancelled_after": st.one_of(st.none(), st.integers(0, 60)),
+        "arrives": st.integers(0, 30),
+    }
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_whatever_is_preempted_shared_guessed_or_cancelled_answers_are_the_same(tokenizer, data):
+    """Each answer is what the request alone would get, as far as it came."""
+    wanted = data.draw(st.lists(kinds, min_size=1, max_size=7))
+    limits = Limits(
+        running=4, waiting=9, step_tokens=40, beside_decoding=17, draft_rows=data.draw(st.sampled_from([0, 8]))
+    )
+    blocks = data.draw(st.integers(16, 30))
+    ranks = SimpleNamespace(broadcast_object=lambda value=None: value)
+    engine = Engine(Oracle(by_quoting), SimpleNamespace(num_blocks=blocks), tokenizer, ranks, 512, limits)
+    requests = {
+        str(number): GenerationRequest(
+            str(number),
+            (*range(1000, 1000 + one["shared"]), *(100 * number + place % 11 for place in range(one["own"]))),
+            Sampling(
+                max_tokens=one["max_tokens"],
+                temperature=one["temperature"],
+                seed=number,
+                deterministic=one["deterministic"],
+            ),
+        )
+        for number, one in enumerate(wanted)
+    }
+    items: dict[str, list] = {name: [] for name in requests}
+    for step in range(5000):
+        for name, one in zip(requests, wanted, strict=True):
+            if one["arrives"] == step:
+                engine.submit(Submit(requests[name]))
+            if one["cancelled_after"] is not None and step == one["arrives"] + one["cancelled_after"]:
+                engine.cancel(name)
+        for name, item in engine.step():
+            items[name].append(item)
+        if all(found and isinstance(found[-1], Finished) for found in items.values()):
+            break
+    for name, request in requests.items():
+        *tokens, end = items[name]
+        assert isinstance(end, Finished) and all(isinstance(item, Token) for item in tokens)
+        alone = run(
+            Engine(Oracle(by_quoting), SimpleNamespace(num_blocks=40), tokenizer, ranks, 512, LIMITS), Submit(request)
+        )
+        whole = ids(alone[name])
+        assert ids(tokens) == whole[: len(tokens)]
+        assert end.reason == "cancelled" or (len(tokens) == len(whole) and text(items[name]) == text(alone[name]))
+    pool = engine._scheduler.pool
+    assert pool.free_count == blocks and not engine._answers
+
+
+def test_a_stop_id_ends_the_answer_and_is_not_shown(start, tokenizer):
+    comma = tokenizer.encode(",")[0]
+    items = run(start(scripted(tokenizer, "one, two")), ask("a", stop_ids=(comma,)))["a"]
+    assert (text(items), items[-1].reason) == ("one", "stop") and comma not in ids(items)
+
+
+def test_log_probabilities_come_with_the_tokens_when_asked_for(start):
+    with_them = run(start(by_quoting), ask("a", QUOTED, max_tokens=12, logprobs=2))["a"]
+    without = run(start(by_quoting), ask("a", QUOTED, max_tokens=12))["a"]
+    assert ids(with_them) == ids(without) and all(item.logprob is None for item in without[:-1])
+    for item in with_them[:-1]:
+        assert item.logprob is not None and item.logprob.top[0] == (item.id, item.logprob.chosen)
+
+
+SCHEMA = json.dumps({"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]})
+
+
+def test_an_answer_keeps_to_its_grammar_and_ends_with_it(start, tokenizer):
+    wanted = torch.zeros(VOCAB)
+    wanted[tokenizer.encode('{"ok": true}')] = 20.0
+
+    commands = [
+        ask("schema", max_tokens=60, grammar=Grammar(SCHEMA)),
+        ask("free", max_tokens=60, temperature=1.0, deterministic=True),
+    ]
+    items = run(start(lambda context: wanted), *commands)
+    assert items["schema"][-1].reason == "stop" and isinstance(json.loads(text(items["schema"]))["ok"], bool)
+    assert len(ids(items["free"])) == 60
+    cut = ids(items["schema"])[:3]
+    rest = run(start(lambda context: wanted), ask("schema", generated=cut, max_tokens=60, grammar=Grammar(SCHEMA)))
+    assert ids(rest["schema"]) == ids(items["schema"])[3:]
+
+
+def test_a_request_that_cannot_be_used_is_refused_and_the_others_go_on(start):
+    engine = start()
+    bad = [
+        ask("schema", grammar=Grammar('{"type": "no such type"}')),
+        ask("no json", grammar=Grammar("{")),
+        ask("beyond", prompt=(1, VOCAB)),
+        ask("below", prompt=(-1, 4)),
+        ask("bias", logit_bias=((VOCAB, 1.0),)),
+    ]
+    items = run(engine, ask("good", max_tokens=20), *bad)
+    assert len(ids(items["good"])) == 20
+    for command in bad:
+        (refusal,) = items[command.request.id]
+        assert isinstance(refusal, UnusableRequest) and str(refusal)
+
+
+def test_a_replay_that_had_come_to_its_end_ends_at_once(start, tokenizer):
+    answered = tokenizer.encode("one STOP")
+    items = run(start(), ask("length", generated=(5, 6), max_tokens=2), ask("stop", generated=answered, stop=("STOP",)))
+    assert [item.reason for item in items["length"]] == ["length"]
+    assert [(item.reason, item.completion_tokens) for item in items["stop"]] == [("stop", len(answered))]
+
+
+# Experts
+
+
+def use(token_ids: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    counted = [Counter(expert for one in token_ids for expert in experts(layer, one)) for layer in MOE_LAYERS]
+    return tuple(tuple(layer[expert] for expert in range(EXPERTS)) for layer in counted)
+
+
+@pytest.mark.parametrize("blocks", [60, 10])
+def test_the_record_counts_each_computed_token_of_an_answer_once(start, blocks):
+    """Guesses that failed do not count, nor does what was computed again; the last token was never computed."""
+    commands = [ask(str(number), [number + 50, *QUOTED[1:]], max_tokens=60) for number in range(3)]
+    engine = start(by_quoting, blocks=blocks, limits=replace(LIMITS, draft_rows=8), config=MIXTURE)
+    items = run(engine, *commands)
+    assert engine.experts.log.summary().routing_entropy == pytest.approx(1.0), "the scores say nothing"
+    for command in commands:
+        found = items[command.request.id]
+        computed = [*command.request.prompt_ids, *ids(found)][:-1]
+        assert found[-1].experts.tokens == use(computed) and found[-1].cached_tokens == 0
+        assert found[-1].experts.left_out == () and found[-1].experts.boosts == ()
+
+
+def test_a_dense_model_has_no_experts_to_tell_of(start):
+    assert run(start(), ask("a", max_tokens=2))["a"][-1].experts is None
+
+
+def test_an_expert_that_fails_is_left_out_first_of_its_tokens_then_altogether_and_the_answer_says_so(start, caplog):
+    model = Oracle(by_hash, MIXTURE, broken=(2, 5))
+    engine = start(model)
+    with caplog.at_level(logging.CRITICAL):
+        items = run(engine, ask("a", range(100, 150), max_tokens=60))["a"]
+    assert ids(items) == ids(run(start(), ask("a", range(100, 150), max_tokens=60))["a"])
+    assert items[-1].experts.left_out == ((2, 5),)
+    again = [number for number, step in enumerate(model.steps) if step.guarded and not model.steps[number - 1].guarded]
+    assert replace(model.steps[again[0] - 1], guarded=True) == model.steps[again[0]], "the same step once more"
+    assert model.steps[-1].left_out == ((2, 5),) and not model.steps[-1].guarded
+    assert engine.experts.breaker.summary().trips == 1
+
+
+def test_what_was_computed_without_an_expert_is_not_shared_once_it_is_back(start):
+    model = Oracle(by_hash, MIXTURE, broken=(2, 5))
+    engine = start(model)
+    prompt = [102 + 8 * place for place in range(64)]  # never chooses expert 5 of layer 2
+    assert run(engine, ask("before", prompt, max_tokens=1))["before"][-1].cached_tokens == 0
+    assert run(engine, ask("shares", prompt, max_tokens=1))["shares"][-1].cached_tokens == 48
+    run(engine, ask("breaks", [99, 107, 115], max_tokens=1))  # all of them do
+    model.broken = None
+    assert run(engine, ask("after", prompt, max_tokens=1))["after"][-1].cached_tokens == 0
+
+
+def test_an_answer_that_is_no_number_even_without_the_expert_fails(start):
+    def scores(context):
+        return torch.full((VOCAB,), torch.nan) if context[0] == 13 else by_hash(context)
+
+    model = Oracle(scores, MIXTURE)
+    items = run(start(model), ask("good", max_tokens=20), ask("bad", prompt=[13] * 30, max_tokens=20))
+    assert len(ids(items["good"])) == 20
+    assert len(items["bad"]) == 1 and isinstance(items["bad"][0], GenerationFailed)
+    assert [step.guarded for step in model.steps[:3]] == [False, True, False], "at its first portion, and once"
+
+
+def test_boosts_steer_the_spans_of_their_request_and_are_named_in_its_record(start, tokenizer):
+    rule = Rule(name="code", pattern="(?i)python", experts=[1, 3], factor=4.0)
+    model = Oracle(by_hash, MIXTURE)
+    prompts = {"boosted": tokenizer.encode("Write Python!"), "plain": tokenizer.encode("Write prose!")}
+    commands = [ask(name, prompt, max_tokens=5) for name, prompt in prompts.items()]
+    items = run(start(model, boosts=Boosts([rule])), *commands)
+    assert [items[name][-1].experts.boosts for name in prompts] == [("code",), ()]
+    assert {span.boosts for step in model.steps for span in step.spans} == {(), (Boost((1, 3), 4.0),)}
 
 
 def test_two_ranks_compute_the_same_steps_and_stop_together(tokenizer):
