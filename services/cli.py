@@ -11,6 +11,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from pydantic import ValidationError
 
+from services.model_cli import model_cli
 from services.settings import Settings
 
 cli = typer.Typer(
@@ -19,6 +20,7 @@ cli = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+cli.add_typer(model_cli, name="model")
 Brokers = Annotated[str, typer.Option(help="Kafka bootstrap servers; the configured ones unless given.")]
 Topic = Annotated[str, typer.Option(help="The topic of posts; the configured one unless given.")]
 
@@ -32,7 +34,7 @@ def run() -> None:
 
     settings = _settings()
     try:
-        fetch(settings.data_dir, _say)
+        fetch(settings.data_dir, _say, model=settings.has_default_model)
         code = run_service(settings, os.environ, _say)
     except (FetchError, LaunchError) as error:
         _fail(str(error))
