@@ -2,12 +2,15 @@
 
 from dataclasses import dataclass
 
+from model_runtime.estimate import TokenEstimate
 from model_runtime.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCard:
-    """What is served. `context_tokens` is what a prompt and its answer may use together."""
+    """What is served. `context_tokens` is what a prompt and its answer may use together. Of a model behind another
+    server, only the name, the server (`file`) and the context are known: no vocabulary, experts or shards, and an
+    estimate for a tokenizer."""
 
     name: str
     file: str
@@ -17,4 +20,4 @@ class ModelCard:
     active_experts: int
     shards: int
     dtype: str
-    tokenizer: Tokenizer
+    tokenizer: Tokenizer | TokenEstimate

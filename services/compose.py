@@ -38,9 +38,11 @@ _TAG_START = re.compile(r"([<\uff1c]+)(?=[^\s\d<\uff1c])")
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """`citations[i]` stands for `used[i]`; its number is the one in the prompt. Both empty: no post was put in."""
+    """`citations[i]` stands for `used[i]`; its number is the one in the prompt. Both empty: no post was put in.
+    `turns`: the same prompt before the chat template, as (role, text)."""
 
     prompt_ids: tuple[int, ...] = field(repr=False)
+    turns: tuple[tuple[str, str], ...] = field(repr=False)
     citations: tuple[Citation, ...]
     used: tuple[Match, ...] = field(repr=False)
 
@@ -68,10 +70,13 @@ def compose(
     exchanges = _exchanges([turn for turn in messages[:-1] if turn.role != "system"])
     ranked = _one_per_post(matches)[:max_posts]
 
-    def ids(dropped: int, posts: int) -> tuple[int, ...]:
+    def turns(dropped: int, posts: int) -> tuple[tuple[str, str], ...]:
         history = [(turn.role, turn.text) for exchange in exchanges[dropped:] for turn in exchange]
         question = _question(messages[-1].text, ranked[:posts], nonce, now_ms)
-        return tuple(tokenizer.render([("system", system), *history, ("user", question)]))
+        return (("system", system), *history, ("user", question))
+
+    def ids(dropped: int, posts: int) -> tuple[int, ...]:
+        return tuple(tokenizer.render(turns(dropped, posts)))
 
     def fits(dropped: int, posts: int) -> bool:
         return len(ids(dropped, posts)) <= budget_tokens
@@ -88,7 +93,8 @@ def compose(
         prompt_ids = ids(dropped, posts)
     assert len(prompt_ids) <= budget_tokens, "a search ends at what was seen to fit"
     used = tuple(ranked[:posts])
-    return Prompt(prompt_ids, tuple(cite(number, match) for number, match in enumerate(used, 1)), used)
+    citations = tuple(cite(number, match) for number, match in enumerate(used, 1))
+    return Prompt(prompt_ids, turns(dropped, posts), citations, used)
 
 
 def cite(number: int, match: Match) -> Citation:

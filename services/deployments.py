@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ray.serve.handle import DeploymentHandle
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
 
     from ingest.index import ApplyReport, Query
     from ingest.loop import IngestStats
-    from model_runtime.group import ModelCard
+    from model_runtime.card import ModelCard
+    from model_runtime.group import WorkerGroup
+    from model_runtime.upstream import UpstreamEngine
 
 Handle = DeploymentHandle[Any]
 EXPIRE_EVERY_S = 60.0
@@ -172,36 +175,46 @@ class Ingester:
 
 
 class Generator:
-    """Tokens by a group of shard actors. The GPUs belong to them, not to this replica."""
+    """Tokens by a group of shard actors, to whom the GPUs belong and not to this replica, or by another server."""
 
     def __init__(self, settings: Settings) -> None:
         _log_with_serve()
-        from model_runtime.group import WorkerGroup
-
-        self.group = WorkerGroup(settings.model, settings.model_file)
-        self.started = asyncio.get_running_loop().create_task(self.group.start())
+        self.engine = engine_for(settings)
+        self.started = asyncio.get_running_loop().create_task(self.engine.start())
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[list[Token | Finished]]:
         await self.started
-        async for batch in self.group.generate(request):
-            yield batch
+        async with aclosing(self.engine.generate(request)) as batches:
+            async for batch in batches:
+                yield batch
 
     async def card(self) -> "ModelCard":
         await self.started
-        return self.group.card()
+        return self.engine.card()
 
     async def streams(self) -> int:
         await self.started
-        return self.group.streams
+        return self.engine.streams
 
     async def check_health(self) -> None:
         if self.started.done():
             await self.started
-            self.group.check()
+            self.engine.check()
 
     async def __del__(self) -> None:
         self.started.cancel()
-        await self.group.stop()
+        await self.engine.stop()
+
+
+def engine_for(settings: Settings) -> "WorkerGroup | UpstreamEngine":
+    """Raises ValueError for an upstream's URL or key file that cannot be used."""
+    if settings.model.upstream_url:
+        from model_runtime.upstream import UpstreamEngine
+
+        return UpstreamEngine(settings.model)
+    from model_runtime.group import WorkerGroup
+
+    return WorkerGroup(settings.model, settings.model_file)
 
 
 class Gateway:

