@@ -27,7 +27,6 @@ __all__ = ["ModelCard", "WorkerGroup"]
 
 logger = logging.getLogger(__name__)
 
-SILENCE_TIMEOUT_S = 60.0  # rank 0 sends something at least every second, or after each step
 MAX_FAILED_LAUNCHES = 3  # in a row
 MAX_RESTARTS, RESTART_WINDOW_S = 6, 120.0
 
@@ -137,7 +136,7 @@ class WorkerGroup:
     async def _pump(self, channel: GroupChannel) -> None:
         """Each step's outputs to the streams that wait for them. Ends by raising ChannelClosed or TimeoutError."""
         while True:
-            async with asyncio.timeout(SILENCE_TIMEOUT_S):
+            async with asyncio.timeout(self._launch.timeout_s):  # rank 0 says something every second, and after a step
                 outputs: list[Output] = await channel.receive()
             for request_id, item in outputs:
                 stream = self._streams.get(request_id)
@@ -186,7 +185,7 @@ class WorkerGroup:
         if waiting >= self._limits.waiting:
             raise QueueFull(waiting)
         self._count += 1
-        stream = Stream(replace(request, id=f"{request.id}.{self._count}"))  # whatever ids callers choose
+        stream = Stream(replace(request, id=f"{request.id}.{self._count}", messages=()))  # whatever ids callers choose
         self._streams[stream.request.id] = stream
         self._send(stream)
         return stream

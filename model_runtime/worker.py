@@ -16,16 +16,16 @@ from ray.exceptions import RayTaskError
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from model_runtime.boosts import Boosts
 from model_runtime.cache_size import affordable_blocks
 from model_runtime.card import ModelCard
 from model_runtime.channel import Channel, ChannelAddress, ChannelClosed, GroupChannel, Listener
 from model_runtime.collectives import Meeting, Rendezvous, join
 from model_runtime.engine import Cancel, Engine, follow
 from model_runtime.kv_cache import BLOCK_TOKENS, PagedCache, Span, Step
-from model_runtime.model import load_model
+from model_runtime.load import load_model
 from model_runtime.scheduler import CPU_LIMITS, GPU_LIMITS, Limits
 from model_runtime.settings import ModelSettings
-from model_runtime.shard import apply_sharding
 from model_runtime.tokenizer import Tokenizer
 
 JOIN_TIMEOUT_S = 120.0
@@ -52,7 +52,7 @@ class Shard:
     """What one rank is to load, and with whom to compute."""
 
     path: Path
-    upcycle: bool
+    settings: ModelSettings
     rank: int
     rendezvous: Rendezvous
     dtype: str  # "bfloat16", "float32"
@@ -61,7 +61,8 @@ class Shard:
 
 
 class ShardWorker:
-    """Called in order: place, (rank 0: open), load, run. Each blocks until it is done; `run` until the group ends."""
+    """Called in order: place, (rank 0: open), load, warm_up, run. Each blocks until it is done, `run` until the group
+    ends."""
 
     def __init__(self, device: str) -> None:
         self._device = torch.device(device)
@@ -95,11 +96,18 @@ class ShardWorker:
         if self._meeting is not None:
             self._meeting.close()
         self._dtype = getattr(torch, shard.dtype)
-        self._model = load_model(shard.path, dtype=self._dtype, device=self._device, upcycle=shard.upcycle)
-        apply_sharding(self._model, self._ranks)
-        self._model.pack()
-        self._tokenizer = Tokenizer.from_gguf(shard.path)
+        settings = shard.settings
+        self._model = load_model(
+            shard.path,
+            dtype=self._dtype,
+            device=self._device,
+            upcycle=settings.upcycle,
+            quantize=settings.quantize,
+            collective=self._ranks,
+        )
         config = self._model.config
+        self._tokenizer = Tokenizer.from_checkpoint(shard.path)
+        self._boosts = Boosts.from_file(settings.boosts_file, config.num_experts) if settings.boosts_file else None
         card = ModelCard(
             name=shard.path.stem,
             file=shard.path.name,
@@ -113,24 +121,25 @@ class ShardWorker:
         )
         return card, affordable_blocks(config, self._dtype, self._device, shard.ranks_on_node)
 
+    def warm_up(self) -> None:
+        """A prompt and a next token, together with all ranks, once all have loaded: the first request shall not pay for
+        what torch prepares once."""
+        cache = PagedCache(self._model.config, 1, self._dtype, self._device)
+        self._model.forward(Step((0,) * 8, (Span((0,), 0, 8),)), cache)
+        self._model.forward(Step((0,), (Span((0,), 8, 1),)), cache)
+
     def run(self, num_blocks: int, limits: Limits) -> None:
         """Until the group closes the channel. Raises CollectiveTimeout when a peer is gone, ChannelClosed when the
         group takes no more outputs."""
-        self._warm_up()
         cache = PagedCache(self._model.config, num_blocks, self._dtype, self._device)
         if self._listener is None:
             follow(self._model, cache, self._ranks)
             return
-        engine = Engine(self._model, cache, self._tokenizer, self._ranks, self._model.config.context_tokens, limits)
+        context_tokens = self._model.config.context_tokens
+        engine = Engine(self._model, cache, self._tokenizer, self._ranks, context_tokens, limits, self._boosts)
         channel = self._listener.accept(ACCEPT_TIMEOUT_S, SEND_TIMEOUT_S)
         threading.Thread(target=_obey, args=(channel, engine), name="requests", daemon=True).start()
         engine.lead(channel.send)
-
-    def _warm_up(self) -> None:
-        """A prompt and a next token, so that the first request does not pay for what torch prepares once."""
-        cache = PagedCache(self._model.config, 1, self._dtype, self._device)
-        self._model.forward(Step((0,) * 8, (Span((0,), 0, 8),)), cache)
-        self._model.forward(Step((0,), (Span((0,), 8, 1),)), cache)
 
 
 def _obey(channel: Channel, engine: Engine) -> None:
@@ -166,8 +175,8 @@ class NotPlaced(RuntimeError):
 @dataclass(frozen=True, slots=True)
 class Launch:
     """How to start a group. `limits` None: those of the device. `dtype` None: bfloat16 if all devices are fast at it,
-    else float32. `timeout_s`: how long a rank may keep its peers waiting within a step. `load_timeout_s`: how long the
-    actors may take to start and to load."""
+    else float32. `timeout_s`: how long a step may take, and how long a rank may keep its peers waiting within one.
+    `load_timeout_s`: how long the actors may take to start and to load."""
 
     settings: ModelSettings
     path: Path
@@ -187,7 +196,7 @@ class Ranks:
         self._on_gpus = ray.cluster_resources().get("GPU", 0) >= shards  # type: ignore[no-untyped-call]
         self.limits = launch.limits or (GPU_LIMITS if self._on_gpus else CPU_LIMITS)
         self._bundle = {"GPU": 1.0, "CPU": 1.0} if self._on_gpus else {"CPU": 0.1}
-        self._placement: PlacementGroup = placement_group([self._bundle] * shards, strategy="PACK")
+        self._placement: PlacementGroup = placement_group([self._bundle] * shards, strategy=launch.settings.placement)
         self._actors: list[Any] = []
         self.places: tuple[Place, ...] = ()
         self.runs: list[asyncio.Future[Any]] = []
@@ -234,13 +243,13 @@ class Ranks:
             channel_host="127.0.0.1" if near else places[0].host,
         )
         dtype = launch.dtype or ("bfloat16" if all(place.fast_bfloat16 for place in places) else "float32")
-        upcycle, timeout_s = launch.settings.upcycle, launch.timeout_s
         shards = [
-            Shard(launch.path, upcycle, rank, rendezvous, dtype, on_node[place.node_id], timeout_s)
+            Shard(launch.path, launch.settings, rank, rendezvous, dtype, on_node[place.node_id], launch.timeout_s)
             for rank, place in enumerate(places)
         ]
         loads = [actor.load.remote(shard) for actor, shard in zip(self._actors, shards, strict=True)]
         loaded = await asyncio.gather(*loads)
+        await asyncio.gather(*[actor.warm_up.remote() for actor in self._actors])
         num_blocks = min(blocks for _, blocks in loaded)
         card: ModelCard = loaded[0][0]
         self.card = replace(card, context_tokens=min(card.context_tokens, num_blocks * BLOCK_TOKENS))

@@ -18,6 +18,7 @@ from model_runtime.request import (
     QueueFull,
     Sampling,
     Token,
+    UnusableRequest,
 )
 from model_runtime.tokenizer import TemplateRefused
 from safety.token_window import TokenWindow
@@ -105,6 +106,8 @@ class Chat:
         except TemplateRefused as error:
             message = f"The model's chat template does not take these messages: {error.reason}"
             yield Failed(400, "invalid_request_error", "unsupported_messages", message)
+        except UnusableRequest as error:
+            yield Failed(400, "invalid_request_error", "invalid_value", error.reason)
         except QueueFull:
             yield Failed(503, "server_error", "overloaded", "Too many requests are waiting; try again.", 5)
         except Unavailable as error:
@@ -156,7 +159,7 @@ class Chat:
         retriever = self._retriever
         citer = Citer(prompt.citations, prompt.used, retriever.embed_now, retriever.present, self._screen)
         count = Generated()
-        generation = GenerationRequest(request.id, prompt.prompt_ids, _sampling(request, max_tokens))
+        generation = GenerationRequest(request.id, prompt.prompt_ids, _sampling(request, max_tokens), prompt.turns)
         async with aclosing(self._engine.generate(generation)) as batches:
             async for batch in batches:
                 for sentence in await window.push(count.take(batch)):
@@ -176,8 +179,8 @@ class Chat:
             yield Notice("post_removed", f"No longer available: {', '.join(f'[{number}]' for number in removed)}.")
         yield Done(
             finish_reason=_finish_reason(blocked, count.end),
-            prompt_tokens=len(prompt.prompt_ids),
-            completion_tokens=count.tokens,
+            prompt_tokens=len(prompt.prompt_ids) if count.end is None else count.end.prompt_tokens,
+            completion_tokens=count.tokens if count.end is None else count.end.completion_tokens,
             cited=kept,
             newest_age_ms=newest_age_ms,
             unsupported_sentences=citer.unsupported_sentences,
@@ -238,6 +241,12 @@ def _sampling(request: ChatRequest, max_tokens: int) -> Sampling:
         max_tokens=max_tokens,
         temperature=0.0 if request.temperature is None or request.top_p == 0 else request.temperature,
         top_p=request.top_p or 1.0,
+        top_k=request.top_k,
+        min_p=request.min_p,
+        presence_penalty=request.presence_penalty,
+        frequency_penalty=request.frequency_penalty,
+        repetition_penalty=request.repetition_penalty,
+        logit_bias=request.logit_bias,
         seed=secrets.randbits(62) if request.seed is None else request.seed,
         stop=request.stop,
     )

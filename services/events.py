@@ -16,7 +16,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """A validated question. `messages` ends with a user turn."""
+    """A validated question. `messages` ends with a user turn. How to sample: see model_runtime.request.Sampling."""
 
     id: str
     messages: tuple[Message, ...] = field(repr=False)
@@ -24,6 +24,12 @@ class ChatRequest:
     temperature: float | None = None
     top_p: float | None = None
     seed: int | None = None
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
     stop: tuple[str, ...] = ()
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
 
 from services.events import ChatRequest, Message
+from services.fields import ALLOWED, IGNORED
 
 MODEL_ID = "groundswell"
 
@@ -88,6 +89,11 @@ class Extras(BaseModel):
     progress: bool = False
 
 
+TokenId = Annotated[str, Field(pattern=r"^[0-9]{1,9}$")]
+Bias = Annotated[float, Field(ge=-100, le=100)]
+MOST_BIASES = 1024
+
+
 class ChatBody(BaseModel):
     """The fields that are served. The others are extras, judged by `ALLOWED` or ignored."""
 
@@ -101,6 +107,13 @@ class ChatBody(BaseModel):
     temperature: float | None = Field(None, ge=0, le=2)
     top_p: float | None = Field(None, ge=0, le=1)
     seed: int | None = Field(None, ge=-(2**63), lt=2**63)
+    presence_penalty: float | None = Field(None, ge=-2, le=2)
+    frequency_penalty: float | None = Field(None, ge=-2, le=2)
+    logit_bias: dict[TokenId, Bias] | None = Field(None, max_length=MOST_BIASES)
+    # As vLLM and others take them.
+    top_k: int | None = Field(None, ge=-1, lt=2**31)
+    min_p: float | None = Field(None, ge=0, le=1)
+    repetition_penalty: float | None = Field(None, gt=0, le=10)
     stop: Annotated[
         Annotated[str, Tag("<text>")]
         | Annotated[list[str], Field(max_length=4), Tag("<list>")]
@@ -112,43 +125,6 @@ class ChatBody(BaseModel):
         ),
     ] = None
     groundswell: Extras | None = None
-
-
-# Fields that are known and cannot be done: these values ask for nothing, any other is refused. Ignoring them instead
-# would give the client an answer it did not ask for.
-ALLOWED: dict[str, tuple[Any, ...]] = {
-    "n": (None, 1),
-    "logprobs": (None, False),
-    "top_logprobs": (None, 0),
-    "logit_bias": (None, {}),
-    "presence_penalty": (None, 0),
-    "frequency_penalty": (None, 0),
-    "tools": (None, []),
-    "tool_choice": (None, "none", "auto"),
-    "functions": (None, []),
-    "function_call": (None, "none", "auto"),
-    "response_format": (None, {"type": "text"}),
-    "modalities": (None, [], ["text"]),
-    "audio": (None,),
-    "moderation": (None,),
-    # Search controls of Perplexity and xAI: an unfiltered answer to a filtered question would be a wrong one.
-    "search_parameters": (None,),
-    "search_recency_filter": (None,),
-    "search_domain_filter": (None, []),
-    "search_after_date_filter": (None,),
-    "search_before_date_filter": (None,),
-    "last_updated_after_filter": (None,),
-    "last_updated_before_filter": (None,),
-    "disable_search": (None, False),
-    "return_related_questions": (None, False),
-    "return_images": (None, False),
-}
-
-# Known, and without effect on what the answer says.
-IGNORED = {
-    "user", "safety_identifier", "metadata", "store", "service_tier", "reasoning_effort", "verbosity", "prediction",
-    "parallel_tool_calls", "web_search_options", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention",
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +163,12 @@ def read_chat(raw: Any, max_messages: int) -> ChatCall:
         temperature=body.temperature,
         top_p=body.top_p,
         seed=body.seed,
+        presence_penalty=body.presence_penalty or 0.0,
+        frequency_penalty=body.frequency_penalty or 0.0,
+        logit_bias=tuple((int(token_id), bias) for token_id, bias in (body.logit_bias or {}).items()),
+        top_k=max(0, body.top_k or 0),
+        min_p=body.min_p or 0.0,
+        repetition_penalty=body.repetition_penalty or 1.0,
         stop=tuple(stop for stop in ([body.stop] if isinstance(body.stop, str) else body.stop or []) if stop),
     )
     return ChatCall(

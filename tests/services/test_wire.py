@@ -65,8 +65,43 @@ def test_served_fields_reach_the_chat():
     assert read_chat(ask(stop=[], tools=[]), 10).request.stop == ()
 
 
+def test_how_to_sample_is_passed_on():
+    asked = ask(
+        presence_penalty=0.5,
+        frequency_penalty=-1,
+        logit_bias={"50256": -100, "7": 2.5},
+        top_k=40,
+        min_p=0.1,
+        repetition_penalty=1.2,
+    )
+    request = read_chat(asked, 10).request
+    assert (request.presence_penalty, request.frequency_penalty, request.repetition_penalty) == (0.5, -1, 1.2)
+    assert (request.logit_bias, request.top_k, request.min_p) == (((50256, -100), (7, 2.5)), 40, 0.1)
+    assert read_chat(ask(top_k=-1), 10).request.top_k == 0, "vLLM's word for all"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "param"),
+    [
+        ("presence_penalty", 2.1, "presence_penalty"),
+        ("frequency_penalty", "1", "frequency_penalty"),
+        ("logit_bias", {"50256": 101}, "logit_bias.50256"),
+        ("logit_bias", {"<s>": 1}, "logit_bias"),
+        ("logit_bias", {"-1": 1}, "logit_bias.-1"),
+        ("logit_bias", {str(number): 1 for number in range(1025)}, "logit_bias"),
+        ("logit_bias", [1], "logit_bias"),
+        ("top_k", 1.5, "top_k"),
+        ("min_p", 2, "min_p"),
+        ("repetition_penalty", 0, "repetition_penalty"),
+    ],
+)
+def test_a_way_to_sample_that_is_none_is_refused(name: str, value: Any, param: str):
+    status, named, _ = refusal(ask(**{name: value}))
+    assert (status, named.removesuffix(".[key]")) == (400, param)
+
+
 def test_unknown_fields_pass_and_are_counted_and_known_harmless_ones_are_not():
-    assert read_chat(ask(top_k=40, min_p=0.1, user="u", metadata={"a": "b"}), 10).unknown_fields == 2
+    assert read_chat(ask(best_of=4, mirostat=2, user="u", metadata={"a": "b"}), 10).unknown_fields == 2
 
 
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in ALLOWED.items() for value in values])
@@ -82,9 +117,6 @@ def test_values_that_ask_for_nothing_pass(name: str, value: Any):
         ("n", "2"),
         ("logprobs", True),
         ("top_logprobs", 5),
-        ("logit_bias", {"50256": -100}),
-        ("presence_penalty", 0.5),
-        ("frequency_penalty", -1),
         ("tools", [{"type": "function", "function": {"name": "f"}}]),
         ("tool_choice", "required"),
         ("tool_choice", {"type": "function", "function": {"name": "f"}}),
