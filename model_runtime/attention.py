@@ -30,17 +30,27 @@ class Norm(nn.Module):
 class Masks:
     """Which keys each query of a span may see, made once a step for each window that the layers have."""
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._made: dict[tuple[int, int, int], Tensor] = {}
+    def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
+        self._device, self._dtype = device, dtype
+        self._seen: dict[tuple[int, int, int], Tensor] = {}
+        self._added: dict[tuple[int, int, int, int], Tensor] = {}
 
-    def of(self, reading: Reading, window: int) -> Tensor:
+    def seen(self, reading: Reading, window: int) -> Tensor:
         """[n, L] bool"""
         key = (reading.start, reading.length, window)
-        if key not in self._made:
+        if key not in self._seen:
             seen = torch.ones(reading.length, reading.total, dtype=torch.bool, device=self._device).tril(reading.start)
-            self._made[key] = seen.triu(reading.start - window + 1) if window else seen
-        return self._made[key]
+            self._seen[key] = seen.triu(reading.start - window + 1) if window else seen
+        return self._seen[key]
+
+    def added(self, reading: Reading, window: int, group: int) -> Tensor:
+        """[group * n, L]: 0 or -inf, for the query heads of one kv head one after the other."""
+        key = (reading.start, reading.length, window, group)
+        if key not in self._added:
+            seen = self.seen(reading, window)
+            added = torch.zeros(seen.shape, dtype=self._dtype, device=self._device).masked_fill_(~seen, -torch.inf)
+            self._added[key] = added.repeat(group, 1)
+        return self._added[key]
 
 
 class Attention(nn.Module):
@@ -87,25 +97,28 @@ class Attention(nn.Module):
             part.copy_(norm.forward(rows, torch.float32).view(part.shape))
 
     def _attend(self, queries: Tensor, keys: Tensor, values: Tensor, reading: Reading, masks: Masks) -> Tensor:
-        """queries [n, H, P], keys and values [K, L, P] -> [n, H * P]"""
+        """queries [n, H, P], keys and values [K, L, P] -> [n, H * P]
+
+        The query heads of one kv head stand in for positions: no repeated keys, and one mask for all."""
         if self.cap or self.sinks is not None:
-            return self._attend_by_hand(queries, keys, values, masks.of(reading, self.window))
-        if reading.length == 1:  # the query heads of one kv head stand in for positions: no mask, no repeated keys
-            grouped = queries.view(1, self.kv_heads, -1, self.head_dim)
+            return self._attend_by_hand(queries, keys, values, masks.seen(reading, self.window))
+        grouped = queries.transpose(0, 1).reshape(1, self.kv_heads, -1, self.head_dim)  # [1, K, (H / K) * n, P]
+        if reading.length == 1:
             if self.window:
                 keys, values = keys[:, -self.window :], values[:, -self.window :]
             return F.scaled_dot_product_attention(grouped, keys[None], values[None], scale=self.scale).reshape(1, -1)
-        causal = not reading.start and not 0 < self.window < reading.total
+        if not reading.start and not 0 < self.window < reading.total:
+            return self._attend_causally(queries, keys, values)
+        mask = masks.added(reading, self.window, self.heads // self.kv_heads)
+        attended = F.scaled_dot_product_attention(grouped, keys[None], values[None], attn_mask=mask, scale=self.scale)
+        return attended.view(self.heads, reading.length, -1).transpose(0, 1).flatten(1)
+
+    def _attend_causally(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """A prompt from its beginning: half of the scores are never computed."""
         attended = F.scaled_dot_product_attention(
-            queries.transpose(0, 1)[None],
-            keys[None],
-            values[None],
-            attn_mask=None if causal else masks.of(reading, self.window),
-            is_causal=causal,
-            scale=self.scale,
-            enable_gqa=True,
+            queries.transpose(0, 1)[None], keys[None], values[None], is_causal=True, scale=self.scale, enable_gqa=True
         )
-        return attended[0].transpose(0, 1).reshape(reading.length, -1)
+        return attended[0].transpose(0, 1).flatten(1)
 
     def _attend_by_hand(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
         """For what torch's attention lacks: capped scores, sinks. mask [n, L]"""

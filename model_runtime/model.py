@@ -88,7 +88,7 @@ class Model(nn.Module):
         x = F.embedding(plan.token_ids, self.embedding).float()
         if self.config.embedding_scale != 1:
             x *= self.config.embedding_scale
-        turns, masks = self.turns[plan.positions], Masks(x.device)
+        turns, masks = self.turns[plan.positions], Masks(x.device, cache.dtype)
         tilts = _tilts(step, self.config, x.device)
         for number, layer in enumerate(self.layers):
             x = layer.forward(x, turns, plan, masks, cache, tilts[number], step.guarded)

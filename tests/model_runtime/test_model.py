@@ -95,7 +95,7 @@ def test_bfloat16_experts_stay_close_to_the_float32_model(gguf_path, dense):
         step = Step(tuple(prompt[start:stop]), (Span(blocks, start, stop - start),))
         exact, logits = dense(step, caches[0])[0], model(step, caches[1])[0]
         assert logits.dtype == torch.float32
-        assert (logits - exact).abs().max() < 0.8, "logits of this model span about 40"
+        assert (logits - exact).abs().max() < 1.2, "logits of this model span about 40"
         assert logits.argmax() == exact.argmax()
 
 
