@@ -12,7 +12,9 @@ from torch import Tensor
 Mode = Literal["none", "int8", "int4"]
 BLOCK = 32  # inputs that share a scale and a zero point, as in GGUF's Q4_0 and Q4_1
 _OFF_GRID = 0.15  # of a step; bfloat16 rounding moves a weight by up to 0.06, a weight of no grid lies up to 0.5 off
-_ROWS = 4096  # converted at once
+_ROWS = 1024  # converted at once: a float32 copy of a whole head would be the peak of a load
+_TOKENS = 128  # computed at once: what lies between stays in the cache, and 512 take 1.5 times as long
+_DOUBLED, _SHARE = 32, 4  # see IntegerProduct
 _TINY = torch.finfo(torch.float32).tiny
 
 
@@ -44,26 +46,33 @@ class EightBit:
 
 
 class IntegerProduct:
-    """Weights as in EightBit, in oneDNN's layout for CPUs that multiply int8 (VNNI, AMX).
+    """An int8 weight with a scale for each output, in oneDNN's layout for CPUs that multiply int8 (VNNI, AMX).
 
     x becomes two digits in base 254, both int8, relative to its row's largest value: 16 bits. Twice the rows cost
     little, as the time goes into reading weights, and one digit is not enough (docs/performance.md). The sums are
-    integers, so a row's result does not depend on what else is in the batch."""
+    integers, so a row's result does not depend on what else is in the batch.
 
-    def __init__(self, levels: Tensor, scales: Tensor) -> None:
-        """levels [outputs, inputs] int8, scales [outputs] float32"""
+    Some inputs have much larger weights than others, which would make the scales coarse for all. These weights are
+    divided by _SHARE and get a second digit, as if x had the inputs twice: `sources` says which, `factors` times what.
+    """
+
+    def __init__(self, levels: Tensor, scales: Tensor, sources: Tensor, factors: Tensor) -> None:
+        """levels [outputs, inputs and second digits] int8, scales [outputs] float32; sources, factors: one a column"""
         self._levels = torch.ops.onednn.qlinear_prepack(levels, None)
         self._scales = scales
         self._zeros = torch.zeros(len(scales), dtype=torch.int64)
+        self._sources, self._factors = sources, factors
 
     def product(self, x: Tensor) -> Tensor:
         """x [T, inputs] -> [T, outputs] in x's dtype"""
+        if x.shape[0] > _TOKENS:
+            return torch.cat([self.product(part) for part in torch.split(x, _TOKENS)])
         return self.exact(x).to(x.dtype)
 
     def exact(self, x: Tensor) -> Tensor:
         """x [T, inputs] -> [T, outputs] float32"""
         rows = x.shape[0]
-        exact = x.float()
+        exact = x.index_select(1, self._sources) * self._factors
         step = exact.abs().amax(-1, keepdim=True).mul_(1 / 127).clamp_min_(_TINY)  # vector_norm takes twice as long
         low = exact / step
         high = low.round()
@@ -92,16 +101,12 @@ def quantize(weight: Tensor, mode: Literal["int8", "int4"]) -> Quantized | None:
 def eight_bit(weight: Tensor) -> EightBit | IntegerProduct | None:
     """See quantize."""
     on_cpu = weight.device.type == "cpu"
-    if on_cpu and not multiplies_integers() and weight.shape[1] % BLOCK:
-        return None  # the kernel would read beyond the end
-    scales = torch.linalg.vector_norm(weight, torch.inf, dim=-1, dtype=torch.float32).div_(127).clamp_min_(_TINY)
-    levels = torch.empty_like(weight, dtype=torch.int8)
-    for rows in range(0, len(weight), _ROWS):  # a float32 copy of a whole head would be the peak of a load
-        part = slice(rows, rows + _ROWS)
-        levels[part] = (weight[part] / scales[part].unsqueeze(1)).round_()
     if on_cpu and multiplies_integers():
-        return IntegerProduct(levels, scales)
-    return EightBit(levels, scales.to(weight.dtype))
+        return _integer_product(weight)
+    if on_cpu and weight.shape[1] % BLOCK:
+        return None  # the kernel would read beyond the end
+    scales = weight.abs().amax(-1).float().div_(127).clamp_min_(_TINY)
+    return EightBit((weight / scales.unsqueeze(1)).round_().to(torch.int8), scales.to(weight.dtype))
 
 
 def four_bit(weight: Tensor) -> FourBit | None:
@@ -131,6 +136,25 @@ def on_eight_bit_grid(weight: Tensor) -> bool:
 def multiplies_integers() -> bool:
     """Whether this CPU has instructions for int8 and oneDNN uses them: without, IntegerProduct is slow or wrong."""
     return torch.cpu._is_vnni_supported() and bool(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]
+
+
+def _integer_product(weight: Tensor) -> IntegerProduct:
+    outputs, inputs = weight.shape
+    energy = torch.stack([part.float().square().sum(0) for part in torch.split(weight, _ROWS)]).sum(0)
+    doubled = energy.topk(min(_DOUBLED, inputs // 8)).indices
+    sources = torch.cat([torch.arange(inputs), doubled])
+    factors = torch.ones(len(sources))
+    factors[doubled], factors[inputs:] = _SHARE, _SHARE / 254
+    scales = torch.empty(outputs)
+    levels = torch.empty(outputs, len(sources), dtype=torch.int8)
+    for first in range(0, outputs, _ROWS):
+        rows = slice(first, first + _ROWS)
+        exact = weight[rows] / factors[:inputs]
+        scales[rows] = exact.abs().amax(-1).div_(127).clamp_min_(_TINY)
+        high = exact.div_(scales[rows].unsqueeze(1)).round()
+        levels[rows, :inputs] = high
+        levels[rows, inputs:] = exact.sub_(high)[:, doubled].mul_(254).round_()
+    return IntegerProduct(levels, scales, sources, factors)
 
 
 def _between(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -136,8 +136,20 @@ def test_integers_give_the_product_but_for_the_sixteenth_bit_of_x(outputs, input
     x[:, 0] *= 100  # an outlier, as language models have them
     exact = x.double() @ weight.double().T
     bound = x.abs().amax(-1, keepdim=True) * weight.abs().sum(-1) / (2 * 127 * 254)
-    off = (IntegerProduct(levels.to(torch.int8), scales).exact(x) - exact).abs()
+    packed = IntegerProduct(levels.to(torch.int8), scales, torch.arange(inputs), torch.ones(inputs))
+    off = (packed.exact(x) - exact).abs()
     assert (off <= bound * 1.01 + exact.abs() * 1e-6).all()
+
+
+@pytest.mark.skipif(not multiplies_integers(), reason="this CPU does not multiply int8")
+def test_inputs_with_large_weights_do_not_make_the_others_coarse():
+    weight = random(64, 320)
+    weight[:, 40:60] *= 4  # one digit, with a scale for these, would be off by about 12 / 254
+    packed = quantize(weight, "int8")
+    assert packed is not None
+    off = (read_back(packed.product, 320) - weight).abs()
+    assert off.max() < 1.1 * weight[:, 60:].abs().max() / 254
+    assert off[:, 40:60].max() < 1e-3, "they have two digits"
 
 
 @pytest.mark.skipif(not multiplies_integers(), reason="this CPU does not multiply int8")
@@ -149,6 +161,8 @@ def test_with_integers_a_row_gives_the_same_bits_whatever_else_is_in_the_batch()
     for rows in (1, 2, 7):
         for first in range(0, 40, rows):
             assert torch.equal(packed.exact(x[first : first + rows]), together[first : first + rows])
+    many = x.repeat(10, 1)
+    assert torch.equal(packed.product(many), together.bfloat16().repeat(10, 1))
 
 
 @pytest.mark.parametrize("mode", ["int8", "int4"])
