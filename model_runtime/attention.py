@@ -1,5 +1,7 @@
 """Grouped-query attention over a paged cache, with what families add to it. Written for one device."""
 
+from dataclasses import replace
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -7,6 +9,10 @@ from torch import Tensor, nn
 from model_runtime.families import ModelConfig
 from model_runtime.kv_cache import PagedCache, Plan, Reading
 from model_runtime.linear import Linear
+
+# A few guesses after a token (draft.py) are computed one by one, so that each gives the same bits as a step of its own:
+# torch sums in another order where there are more rows. The four-bit products (linear.py) do not care.
+ROWS_ALIKE = 8
 
 # T tokens of a step, D hidden, H query heads, K kv heads, P head_dim; a span: n new tokens, L positions in all
 
@@ -100,6 +106,13 @@ class Attention(nn.Module):
         """queries [n, H, P], keys and values [K, L, P] -> [n, H * P]
 
         The query heads of one kv head stand in for positions: no repeated keys, and one mask for all."""
+        if 1 < reading.length <= ROWS_ALIKE:
+            rows = [replace(reading, start=reading.start + row, length=1) for row in range(reading.length)]
+            parts = [
+                self._attend(queries[row : row + 1], keys[:, : one.total], values[:, : one.total], one, masks)
+                for row, one in enumerate(rows)
+            ]
+            return torch.cat(parts)
         if self.cap or self.sinks is not None:
             return self._attend_by_hand(queries, keys, values, masks.seen(reading, self.window))
         grouped = queries.transpose(0, 1).reshape(1, self.kv_heads, -1, self.head_dim)  # [1, K, (H / K) * n, P]

@@ -11,6 +11,8 @@ from model_runtime.linear import GatedFfn, Linear
 from model_runtime.quantize import Mode
 from model_runtime.router import Router
 
+_FEW_ROWS = 8  # the four-bit kernel takes these, whatever their number (linear.py)
+
 # T tokens, D hidden, E experts, G virtual groups, C = E / G choices, A' = choices a token takes
 
 
@@ -31,6 +33,7 @@ class Moe(nn.Module):
         # Ranks hook in here: what went wrong anywhere, everybody must leave out (shard.py).
         self.agree: Callable[[Tensor], Tensor] = _same
         self._packed = False
+        self._one_ffn: GatedFfn | None = None  # which all choices are, while the experts are copies of each other
         self._by_choice: dict[int, list[GatedFfn]] = {}
         self.hold(range(config.num_experts))
 
@@ -54,6 +57,8 @@ class Moe(nn.Module):
                 made[memory] = _joined(experts)
             self._by_choice[choice] = [made[memory]]
         self.experts = nn.ModuleDict({str(choice): ffn for choice, (ffn,) in self._by_choice.items()})
+        if len(made) == 1 and len(self._by_choice) == self.router.choices:
+            (self._one_ffn,) = made.values()
         for ffn in [*self.experts.values(), *([self.shared] if self.shared is not None else [])]:
             cast(GatedFfn, ffn).pack(mode)
 
@@ -65,7 +70,7 @@ class Moe(nn.Module):
         if guarded:
             total = self._guarded(x, gates, chosen)
         elif x.shape[0] == 1:
-            total = self._one_token(x, gates[0].tolist(), chosen[0].tolist())
+            total = self._one_token(x, gates[0].to(x.dtype).tolist(), chosen[0].tolist())
         else:
             total = self._many_tokens(x, gates, chosen)
         if self.shared is not None:
@@ -91,25 +96,20 @@ class Moe(nn.Module):
 
     def _outputs(self, x: Tensor, chosen: Tensor) -> Tensor:
         """[T, A', D]: what each token's choices give, zero where the expert is not held here."""
+        if self._one_ffn is not None:
+            return self._one_ffn.forward(x).unsqueeze(1).expand(-1, chosen.shape[1], -1)
         flat = chosen.flatten()
         order = flat.argsort(stable=True)
         counts = flat.bincount(minlength=self.router.choices).tolist()
         at = dict(enumerate(torch.split(order, counts)))
-        held = [choice for choice in self._by_choice if counts[choice]]
         outputs = x.new_zeros(len(flat), x.shape[1])
-        if held:
-            positions = torch.cat([at[choice] for choice in held])
-            rows = torch.split(x.index_select(0, positions // chosen.shape[1]), [counts[choice] for choice in held])
-            parts = [self._sum(choice, some) for choice, some in zip(held, rows, strict=True)]
-            outputs.index_copy_(0, positions, torch.cat(parts))
+        for choice, experts in self._by_choice.items():
+            if counts[choice]:
+                rows = x.index_select(0, _filled_up(at[choice] // chosen.shape[1]))
+                for number, expert in enumerate(experts):
+                    part = expert.forward(rows)[: counts[choice]]
+                    outputs.index_copy_(0, at[choice], part) if number == 0 else outputs.index_add_(0, at[choice], part)
         return outputs.view(*chosen.shape, -1)
-
-    def _sum(self, choice: int, rows: Tensor) -> Tensor:
-        first, *others = self._by_choice[choice]
-        total = first.forward(rows)
-        for expert in others:
-            total += expert.forward(rows)
-        return total
 
     def _guarded(self, x: Tensor, gates: Tensor, chosen: Tensor) -> Tensor:
         outputs = self._outputs(x, chosen)
@@ -118,7 +118,7 @@ class Moe(nn.Module):
         kept *= gates.sum(-1, keepdim=True) / kept.sum(-1, keepdim=True).clamp_min(torch.finfo(torch.float32).tiny)
         blamed = bad & torch.isfinite(x).all(-1, keepdim=True)  # not for what came in already
         self.faults = self.router.experts_of(chosen[blamed].view(-1, 1)).flatten().tolist()
-        return (outputs.float().masked_fill_(bad.unsqueeze(-1), 0) * kept.unsqueeze(-1)).sum(1).to(x.dtype)
+        return (outputs.float().masked_fill(bad.unsqueeze(-1), 0) * kept.unsqueeze(-1)).sum(1).to(x.dtype)
 
 
 def _expert(config: ModelConfig) -> GatedFfn:
@@ -139,6 +139,15 @@ def _joined(experts: list[GatedFfn]) -> GatedFfn:
         weight = torch.cat([getattr(expert, name).weight for expert in experts], dim)
         getattr(joined, name).weight = nn.Parameter(weight, requires_grad=False)
     return joined
+
+
+def _filled_up(rows: Tensor) -> Tensor:
+    """With more of the first, to a number of rows that recurs: oneDNN prepares itself for each new number, which takes
+    longer than the product of a few more rows."""
+    count = len(rows)
+    step = 1 if count <= _FEW_ROWS else 16 if count <= 256 else 64
+    missing = -count % step
+    return torch.cat([rows, rows[:1].expand(missing)]) if missing else rows
 
 
 def _same(x: Tensor) -> Tensor:
