@@ -39,8 +39,6 @@ class Tokenizer:
         except ValueError as error:
             raise CheckpointError(str(path), f"its tokenizer: {error}") from error
 
-    from_gguf = from_checkpoint
-
     def __reduce__(self) -> tuple[type["Tokenizer"], tuple[TokenizerFiles]]:
         return Tokenizer, (self._files,)
 

@@ -37,7 +37,7 @@ def checkpoint(tensors, config=TINY, read=None):
 
 def test_it_gives_the_dense_models_logits_and_uses_every_expert(gguf_path):
     upcycled = load_model(gguf_path, dtype=torch.float32, device="cpu", upcycle=True)
-    ids = Tokenizer.from_gguf(gguf_path).encode(TEXT)
+    ids = Tokenizer.from_checkpoint(gguf_path).encode(TEXT)
     blocks = tuple(range(-(-len(ids) // 16)))
     dense = load_model(gguf_path, dtype=torch.float32, device="cpu", upcycle=False)
     steps = [
