@@ -38,6 +38,7 @@ from model_runtime.tokenizer import Tokenizer
 logger = logging.getLogger(__name__)
 
 HEARTBEAT_S = 1.0
+MAX_SPOILT_STEPS = 4  # in a row
 
 Failure = PromptTooLong | UnusableRequest | QueueFull | GenerationFailed
 Output = tuple[str, Token | Finished | Failure]  # the request's id, and one item of its stream
@@ -79,6 +80,17 @@ class Ranks(Protocol):
     def broadcast_object(self, value: Any = None) -> Any: ...
 
 
+class ModelBroken(RuntimeError):
+    """The model gives nothing but NaN."""
+
+    def __init__(self, steps: int) -> None:
+        super().__init__(steps)
+        self.steps = steps
+
+    def __str__(self) -> str:
+        return f"{self.steps} steps in a row gave nothing but NaN"
+
+
 class Engine:
     """`submit` and `cancel` may be called from any thread, `step` and `lead` from one. `experts` is None for a dense
     model."""
@@ -101,6 +113,7 @@ class Engine:
         self._orders: deque[tuple[str, _Order]] = deque()
         self._wake = threading.Condition()
         self._stopping = False
+        self._spoilt_steps = 0
 
     def lead(self, deliver: Callable[[list[Output]], None]) -> None:
         """Runs until `stop`. `deliver` gets the outputs of each step together, and an empty list as a heartbeat."""
@@ -176,13 +189,24 @@ class Engine:
     def _compute(self, batch: Batch) -> list[list[Choice]]:
         """By part of the batch, the tokens that follow: none while its prompt is not complete."""
         step = self.experts.plan(batch.step) if self.experts else batch.step
-        found = self._choices(batch, self._forward(step))
-        if self.experts and not step.guarded and any(choice.id is None for choices in found for choice in choices):
+        logits = self._forward(step)
+        found = self._choices(batch, logits)
+        if self.experts and not step.guarded and _lacks_one(found):
             step = replace(step, guarded=True, moves=())
-            found = self._choices(batch, self._forward(step))
+            logits = self._forward(step)
+            found = self._choices(batch, logits)
+        self._count_spoilt(logits if _lacks_one(found) else None)
         if self.experts:
             self._watch(self.experts, batch, step, found)
         return found
+
+    def _count_spoilt(self, logits: Tensor | None) -> None:
+        """`logits`: those of a step after which some answer cannot go on. Raises ModelBroken when nothing but NaN has
+        come for a while: loading the weights again may help, going on does not."""
+        is_spoilt = logits is not None and bool(logits.isnan().any(-1).all())
+        self._spoilt_steps = self._spoilt_steps + 1 if is_spoilt else 0
+        if self._spoilt_steps == MAX_SPOILT_STEPS:
+            raise ModelBroken(self._spoilt_steps)
 
     def _forward(self, step: Step) -> Tensor:
         self._ranks.broadcast_object(step)
@@ -257,6 +281,10 @@ class Engine:
         if self.experts:
             self.experts.log.forget(request_id)
         return request_id, GenerationFailed(reason)
+
+
+def _lacks_one(found: list[list[Choice]]) -> bool:
+    return any(choice.id is None for choices in found for choice in choices)
 
 
 def follow(model: Decoder, cache: PagedCache, ranks: Ranks) -> None:

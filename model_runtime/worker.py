@@ -21,7 +21,8 @@ from model_runtime.cache_size import affordable_blocks
 from model_runtime.card import ModelCard
 from model_runtime.channel import Channel, ChannelAddress, ChannelClosed, GroupChannel, Listener
 from model_runtime.collectives import Meeting, Rendezvous, join
-from model_runtime.engine import Cancel, Engine, follow
+from model_runtime.engine import Cancel, Engine, Output, follow
+from model_runtime.expert_metrics import ExpertMetrics
 from model_runtime.kv_cache import BLOCK_TOKENS, PagedCache, Span, Step
 from model_runtime.load import load_model
 from model_runtime.scheduler import CPU_LIMITS, GPU_LIMITS, Limits
@@ -139,7 +140,14 @@ class ShardWorker:
         engine = Engine(self._model, cache, self._tokenizer, self._ranks, context_tokens, limits, self._boosts)
         channel = self._listener.accept(ACCEPT_TIMEOUT_S, SEND_TIMEOUT_S)
         threading.Thread(target=_obey, args=(channel, engine), name="requests", daemon=True).start()
-        engine.lead(channel.send)
+        metrics = ExpertMetrics(engine.experts) if engine.experts is not None else None
+
+        def deliver(outputs: list[Output]) -> None:
+            channel.send(outputs)
+            if metrics is not None:
+                metrics.update()
+
+        engine.lead(deliver)
 
 
 def _obey(channel: Channel, engine: Engine) -> None:

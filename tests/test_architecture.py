@@ -18,7 +18,7 @@ DOORS = {
     "qdrant_client": {"ingest/index_"},
     "torch": {"model_runtime/", "ingest/embed.py"},
     "sentence_transformers": {"ingest/embed.py"},
-    "ray": {"services/", "model_runtime/worker.py", "model_runtime/group.py"},
+    "ray": {"services/", "model_runtime/worker.py", "model_runtime/group.py", "model_runtime/expert_metrics.py"},
     "starlette": {"services/"},
 }
 

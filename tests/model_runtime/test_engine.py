@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from model_runtime.boosts import Boosts, Rule
 from model_runtime.collectives import Meeting, join
-from model_runtime.engine import Engine, Output, Submit, follow
+from model_runtime.engine import Engine, ModelBroken, Output, Submit, follow
 from model_runtime.families import ModelConfig
 from model_runtime.kv_cache import BLOCK_TOKENS, Boost, Step
 from model_runtime.request import (
@@ -246,6 +246,16 @@ def test_max_tokens_ends_the_answer_and_shows_what_was_held_back(start, tokenize
     assert "one two STOP three".startswith(text(items)) and len(ids(items)) == length
 
 
+def test_a_model_that_gives_nothing_but_nan_is_given_up_and_one_bad_prompt_is_not(start):
+    engine = start(lambda context: torch.full((VOCAB,), torch.nan) if context[0] == 13 else by_hash(context))
+    for turn in range(6):
+        items = run(engine, ask(f"bad {turn}", [13, 2]), ask(f"good {turn}", [5, turn], max_tokens=2))
+        assert isinstance(items[f"bad {turn}"][-1], GenerationFailed) and len(ids(items[f"good {turn}"])) == 2
+    with pytest.raises(ModelBroken, match="4 steps in a row"):
+        for turn in range(6):
+            run(engine, ask(f"alone {turn}", [13, 2]))
+
+
 def test_an_output_that_is_no_number_fails_that_request_only(start):
     def scores(context):
         return torch.full((VOCAB,), torch.nan) if context[0] == 13 and len(context) == 6 else by_hash(context)
@@ -253,6 +263,18 @@ def test_an_output_that_is_no_number_fails_that_request_only(start):
     items = run(start(scores), ask("good", max_tokens=20), ask("bad", prompt=(13, 1, 1), max_tokens=20))
     assert len(ids(items["bad"])) == 3 and isinstance(items["bad"][-1], GenerationFailed)
     assert len(ids(items["good"])) == 20 and isinstance(items["good"][-1], Finished)
+
+
+def test_what_a_failed_request_computed_is_not_shared(start):
+    fails = True
+
+    def scores(context):
+        return torch.full((VOCAB,), torch.nan) if fails and len(context) == 60 else by_hash(context)
+
+    engine = start(scores)
+    assert isinstance(run(engine, ask("a", range(100, 160)))["a"][-1], GenerationFailed)
+    fails = False
+    assert run(engine, ask("a", range(100, 160), max_tokens=2))["a"][-1].cached_tokens == 0
 
 
 def test_refusals_are_outputs(start):
@@ -440,6 +462,9 @@ def test_an_answer_keeps_to_its_grammar_and_ends_with_it(start, tokenizer):
     items = run(start(lambda context: wanted), *commands)
     assert items["schema"][-1].reason == "stop" and isinstance(json.loads(text(items["schema"]))["ok"], bool)
     assert len(ids(items["free"])) == 60
+    just_enough = len(ids(items["schema"]))
+    exactly = run(start(lambda context: wanted), ask("a", max_tokens=just_enough, grammar=Grammar(SCHEMA)))["a"]
+    assert exactly[-1].reason == "stop", "complete, and known to be without another token"
     cut = ids(items["schema"])[:3]
     rest = run(start(lambda context: wanted), ask("schema", generated=cut, max_tokens=60, grammar=Grammar(SCHEMA)))
     assert ids(rest["schema"]) == ids(items["schema"])[3:]
@@ -527,6 +552,26 @@ def test_an_answer_that_is_no_number_even_without_the_expert_fails(start):
     assert len(ids(items["good"])) == 20
     assert len(items["bad"]) == 1 and isinstance(items["bad"][0], GenerationFailed)
     assert [step.guarded for step in model.steps[:3]] == [False, True, False], "at its first portion, and once"
+
+
+def test_a_step_that_is_computed_again_does_not_move_blocks_again(start):
+    """What was moved away from may hold something else by then."""
+
+    class BreaksWhenMoved(Oracle):
+        def _is_spoilt(self, step, token_ids):
+            return bool(step.moves)
+
+    model = BreaksWhenMoved(by_hash, MIXTURE)
+    prompts = [[*range(100, 164), *range(17 * number % 40)] for number in range(7)]
+    commands = [ask(str(number), prompt, max_tokens=100 - 5 * number) for number, prompt in enumerate(prompts)]
+    items = run(start(model, blocks=18, limits=replace(LIMITS, running=4)), *commands)
+    moved = [place for place, step in enumerate(model.steps) if step.moves]
+    assert moved and all(model.steps[place + 1].spans == model.steps[place].spans for place in moved)
+    for command in commands:
+        context = list(command.request.prompt_ids)
+        for _ in range(command.request.sampling.max_tokens):
+            context.append(hashed(context))
+        assert ids(items[command.request.id]) == context[len(command.request.prompt_ids) :]
 
 
 def test_boosts_steer_the_spans_of_their_request_and_are_named_in_its_record(start, tokenizer):

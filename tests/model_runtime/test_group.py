@@ -11,6 +11,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 
+import httpx
 import pytest
 import pytest_asyncio
 import ray
@@ -122,6 +123,18 @@ async def test_two_shards_answer_like_one_process(group, expected):
     requests = [question(group, "What is a river?"), question(group, "Name three birds.", SEEDED)]
     answers = await asyncio.gather(*[answer(group, request) for request in requests])
     assert answers == [expected["What is a river?"], expected["Name three birds."]]
+
+
+async def test_what_the_experts_do_is_among_the_nodes_metrics(group):
+    await answer(group, question(group, "What is a river?"))
+    (node,) = ray.nodes()
+    url = f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
+    async with httpx.AsyncClient(trust_env=False) as client, asyncio.timeout(60):
+        while "groundswell_expert_imbalance" not in (text := (await client.get(url)).text):  # noqa: ASYNC110
+            await asyncio.sleep(1)
+    gauges = [line for line in text.splitlines() if line.startswith("ray_groundswell_expert_imbalance{")]
+    assert len(gauges) == 30, "one a layer"
+    assert all(1 <= float(line.split()[-1]) <= 8 for line in gauges)
 
 
 async def test_a_second_request_starts_and_ends_while_the_first_runs(group):
