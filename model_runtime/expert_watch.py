@@ -13,6 +13,9 @@ from model_runtime.families import ModelConfig
 from model_runtime.kv_cache import Step
 
 
+SCORES_EVERY_STEPS = 8  # a sample is enough for a mean, and the scores of a step take as long as its counts
+
+
 class Computed(Protocol):
     """What a model tells about its last step."""
 
@@ -28,6 +31,7 @@ class ExpertWatch:
         self.log = ExpertLog(sum(map(config.has_experts, range(config.layers))), config.num_experts)
         self.breaker = Breaker(config)
         self.lost: frozenset[Expert] = frozenset()
+        self._steps = 0
 
     def plan(self, step: Step) -> Step:
         """Once for each step that is to be computed."""
@@ -39,7 +43,9 @@ class ExpertWatch:
         """After it was computed; `kept` as in ExpertLog.record. Whether other experts are lost than in the step before:
         what was computed until now would come out differently."""
         self.log.record(model.routes, step.spans, request_ids, list(kept))
-        self.log.record_scores(model.scores)
+        if self._steps % SCORES_EVERY_STEPS == 0:
+            self.log.record_scores(model.scores)
+        self._steps += 1
         before, self.lost = self.lost, frozenset(step.left_out)
         if step.guarded:
             self.breaker.saw(model.faults, model.routes)

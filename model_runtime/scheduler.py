@@ -27,14 +27,14 @@ HEADROOM_TOKENS = BLOCK_TOKENS
 class Limits:
     """`step_tokens`: the most one step computes when nobody waits for a next token; `beside_decoding`: the most prompt
     tokens in a step that also decodes, so that a long prompt does not hold up running answers. `draft_rows`: next
-    tokens and guesses in one step; beyond, a guess costs as much as a step. `max_total_tokens`: prompt and max_tokens
-    of one request, whatever the model's context is."""
+    tokens and guesses in one step. `max_total_tokens`: prompt and max_tokens of one request, whatever the model's
+    context is."""
 
     running: int = 16
     waiting: int = 64
     step_tokens: int = 512
     beside_decoding: int = 128  # on two cores a step of 128 takes four times as long as one of 1, and of 512 ten times
-    draft_rows: int = 16
+    draft_rows: int = 8  # so many rows give the same bits each as one alone (linear.py, attention.py)
     max_total_tokens: int | None = None
 
 
@@ -214,14 +214,14 @@ class Scheduler:
         lengths = {sequence: 1 for sequence in decoding if self._grow(sequence, 1)}
         for sequence in prompts:
             length = min(sequence.missing, budget)
-            if length and sequence.is_running and self._grow(sequence, length):
+            if length and self._grow(sequence, length):
                 lengths[sequence] = length
                 budget -= length
         guesses = max(0, self.limits.draft_rows // max(1, len(decoding)) - 1)
         return [
             (sequence, length, self._draft(sequence, guesses) if sequence.missing == 1 else ())
             for sequence, length in lengths.items()
-            if sequence.is_running
+            if sequence.is_running  # an older prompt may have taken its blocks
         ]
 
     def _grow(self, sequence: Sequence, length: int) -> bool:

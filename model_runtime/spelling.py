@@ -28,6 +28,7 @@ class Spelling:
         middle = _never_first(spec)
         self._middle = self._start if middle == spec else _load(json.dumps(middle))
         self._tokens = {number: token for token, number in vocabulary.items()}
+        self._spelled: dict[int, bytes] = {}  # asked for once a token of every answer
         self._unspelled = NOT_A_CHARACTER if spec["model"]["type"] == "Unigram" else ""
         self._bytes = frozenset(byte for letter, byte in _BYTES.items() if letter in vocabulary)
         self.strips_first_space = not self._byte_level and any(map(_puts_space_in_front, steps))
@@ -44,7 +45,15 @@ class Spelling:
 
     def token_bytes(self, token_id: int) -> bytes:
         """Empty for an id that is not in the vocabulary."""
-        token = self._tokens.get(token_id, "")
+        spelled = self._spelled.get(token_id)
+        if spelled is None:
+            token = self._tokens.get(token_id)
+            if token is None:
+                return b""
+            spelled = self._spelled[token_id] = self._bytes_of(token)
+        return spelled
+
+    def _bytes_of(self, token: str) -> bytes:
         if self._unspelled and token.startswith(self._unspelled):
             return b""
         if self._byte_level:

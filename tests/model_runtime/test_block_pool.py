@@ -185,7 +185,7 @@ class Owners(RuleBasedStateMachine):
     def move_and_write(self, owner, had):
         for source, target, count in self.pool.take_moves():
             for block in range(count):
-                self.memory[target + block] = self.memory[source + block]
+                self.memory[target + block] = self.memory.get(source + block, "not written yet")
         for block in owner.blocks[had:]:
             assert block not in self.pool.prefixes
             self.memory[block] = f"{self.open.index(owner)}.{len(self.kept)}.{block}"
