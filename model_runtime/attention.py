@@ -113,12 +113,14 @@ class Attention(nn.Module):
                 for row, one in enumerate(rows)
             ]
             return torch.cat(parts)
+        if self.window and reading.start >= self.window:  # what no query sees is not looked at
+            unseen = reading.start - self.window + 1
+            keys, values = keys[:, unseen:], values[:, unseen:]
+            reading = replace(reading, start=self.window - 1)
         if self.cap or self.sinks is not None:
             return self._attend_by_hand(queries, keys, values, masks.seen(reading, self.window))
         grouped = queries.transpose(0, 1).reshape(1, self.kv_heads, -1, self.head_dim)  # [1, K, (H / K) * n, P]
         if reading.length == 1:
-            if self.window:
-                keys, values = keys[:, -self.window :], values[:, -self.window :]
             return F.scaled_dot_product_attention(grouped, keys[None], values[None], scale=self.scale).reshape(1, -1)
         if not reading.start and not 0 < self.window < reading.total:
             return self._attend_causally(queries, keys, values)

@@ -39,9 +39,6 @@ class Size:
     parameters: int
     memory_bytes: int  # in bfloat16, but for what stays in float32
 
-    def line(self, kind: str) -> str:
-        return f"    {kind:15} {_millions(self.parameters):>12} {_mb(self.memory_bytes):>14}"
-
 
 @dataclass(frozen=True, slots=True)
 class ShardSize:
@@ -198,7 +195,8 @@ def _stored(path: Path) -> dict[str, int]:
 
 
 def _file_bytes(path: Path) -> int:
-    return sum(file.stat().st_size for file in path.glob("*.safetensors")) if path.is_dir() else path.stat().st_size
+    files = {tensor.file.path for tensor in open_tensors(path).values()} if path.is_dir() else {str(path)}
+    return sum(Path(file).stat().st_size for file in files)
 
 
 def _tokenizer(path: Path) -> str:

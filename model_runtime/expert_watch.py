@@ -12,7 +12,6 @@ from model_runtime.experts import ExpertLog
 from model_runtime.families import ModelConfig
 from model_runtime.kv_cache import Step
 
-
 SCORES_EVERY_STEPS = 8  # a sample is enough for a mean, and the scores of a step take as long as its counts
 
 

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import Literal
 
+_MOST_CONTEXT_TOKENS = 1 << 24  # their rotary turns are a table in memory
+
 
 @dataclass(frozen=True, slots=True)
 class Rope:
@@ -20,6 +22,22 @@ class Rope:
     low_freq_factor: float = 1.0  # llama3
     high_freq_factor: float = 4.0  # llama3
     frequency_factors: tuple[float, ...] = ()  # one a pair: what its frequency is divided by, whatever the scaling
+
+    def flaw(self, head_dim: int) -> str:
+        """Why it cannot be computed for heads of this width; empty if it can."""
+        sizes: dict[str, float] = {"base - 1": self.base - 1, "factor": self.factor}
+        if self.scaling in ("dynamic", "yarn", "llama3"):
+            sizes["original context"] = self.original_context_tokens
+        if self.scaling == "yarn":
+            sizes |= {"beta_fast": self.beta_fast, "beta_slow": self.beta_slow, "length": self.attention_factor}
+        if self.scaling == "llama3":
+            sizes["high_freq_factor - low_freq_factor"] = self.high_freq_factor - self.low_freq_factor
+        if self.frequency_factors:
+            sizes["least frequency factor"] = min(self.frequency_factors)
+            if len(self.frequency_factors) != head_dim // 2:
+                return f"{len(self.frequency_factors)} rotary frequency factors for {head_dim // 2} pairs"
+        wrong = (f"rotary {name} is {size}, must be positive" for name, size in sizes.items() if size <= 0)
+        return next(wrong, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +89,12 @@ class ModelConfig:
     float32_router: bool = False  # Grok-1: scores in float32 whatever the model's type
     virtual_groups: int = 1  # the router scores num_experts / virtual_groups copies; a choice takes one of each group
     routed_scaling: float = 1.0
+
+    def flaw(self) -> str:
+        """What no checkpoint's own format rules out and model.py could not compute; empty if there is nothing."""
+        if self.context_tokens > _MOST_CONTEXT_TOKENS:
+            return f"a context of {self.context_tokens} tokens; {_MOST_CONTEXT_TOKENS} at most"
+        return self.rope.flaw(self.head_dim)
 
     def window(self, layer: int) -> int:
         return self.windows[layer] if self.windows else 0

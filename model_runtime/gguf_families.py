@@ -90,6 +90,7 @@ NOT_COMPUTED: Mapping[str, float] = {
     "attention.temperature_length": 0,
     "attention.temperature_scale": 0.0,
     "rope.scaling.finetuned": True,
+    "rope.scaling.attn_factor": 1.0,
     "rope.scaling.yarn_attn_factor": -1.0,  # converters write two different things there
     "rope.scaling.yarn_ext_factor": 1.0,
     "rope.scaling.yarn_log_multiplier": 0.0,

@@ -3,7 +3,7 @@
 import ctypes
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from model_runtime.quantize import Mode
 from model_runtime.safetensors_checkpoint import open_safetensors
 from model_runtime.shard import Collective, apply_sharding
 from model_runtime.upcycle import upcycle_dense
-from model_runtime.weights import Checkpoint, Part
+from model_runtime.weights import Checkpoint, CheckpointError, Part
 
 logger = logging.getLogger(__name__)
 
@@ -27,9 +27,13 @@ _MMAP_THRESHOLD = -3  # a parameter of glibc's mallopt
 
 def open_checkpoint(path: Path) -> Checkpoint:
     """A GGUF file, a folder of safetensors, or one of our own. Raises CheckpointError, OSError."""
-    if not path.is_dir():
-        return open_gguf(path)
-    return open_own(path) if is_own(path) else open_safetensors(path)
+    opened: Callable[[Path], Checkpoint] = open_gguf
+    if path.is_dir():
+        opened = open_own if is_own(path) else open_safetensors
+    checkpoint = opened(path)
+    if flaw := checkpoint.config.flaw():
+        raise CheckpointError(str(path), flaw)
+    return checkpoint
 
 
 def load_model(

@@ -19,11 +19,11 @@ def dequantised(blocks: View, scales: View, damaged: CheckpointError) -> View:
         rows, columns = box
         groups = slice(columns.start // BLOCK, -(-columns.stop // BLOCK))
         packed, exponents = blocks.read((rows, groups, slice(0, BLOCK // 2))), scales.read((rows, groups))
-        if (exponents == _NOT_A_NUMBER).any():
-            raise damaged
         halves = torch.stack((packed & 15, packed >> 4), -1).flatten(2)  # [rows, groups, 32]
         values = torch.tensor(_E2M1)[halves.int()]
         values = torch.ldexp(values, exponents.int()[..., None] - 127).to(torch.bfloat16).flatten(1)
+        if (exponents == _NOT_A_NUMBER).any() or not values.isfinite().all():
+            raise damaged
         first = groups.start * BLOCK
         return values[:, columns.start - first : columns.stop - first]
 

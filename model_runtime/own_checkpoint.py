@@ -57,7 +57,11 @@ def _config(path: Path) -> ModelConfig:
     for name in values.keys() - ModelConfig.__dataclass_fields__.keys():
         raise keys.error(name, "is not known")
     try:
-        config = _CONFIG.validate_json(json.dumps(values), strict=True)  # as JSON: lists are tuples
+        text = json.dumps(values, allow_nan=False)  # as JSON: lists are tuples
+    except ValueError:
+        raise CheckpointError(str(path), "has numbers that are not finite") from None
+    try:
+        config = _CONFIG.validate_json(text, strict=True)
     except ValidationError as error:
         first = error.errors()[0]
         raise keys.error(".".join(map(str, first["loc"])), f"is wrong: {first['msg']}") from None
@@ -68,6 +72,9 @@ def _config(path: Path) -> ModelConfig:
 def _check(keys: Keys, config: ModelConfig) -> None:
     for name in ("layers", "hidden", "heads", "kv_heads", "head_dim", "vocab", "context_tokens", "virtual_groups"):
         keys.positive(name, int, getattr(config, name))
+    keys.positive("rms_eps", float)
+    if config.windows and (len(config.windows) != config.layers or min(config.windows) < 0):
+        raise keys.error("windows", f"is {list(config.windows)}, not a size for each of {config.layers} layers")
     if config.heads % config.kv_heads or config.head_dim % 2:
         raise keys.error("heads", "must divide by kv_heads, and head_dim by 2")
     if config.num_experts and not 0 < config.active_experts <= config.num_experts:

@@ -49,6 +49,13 @@ def test_kinds_add_up_and_sizes_are_those_of_the_loaded_model(tmp_path: Path) ->
     assert shard.cache_bytes_per_token == 2 * 2 * 3 * 8 * 2
 
 
+def test_files_that_are_not_read_do_not_count(tmp_path: Path) -> None:
+    """Mixtral's repository has every weight a second time, as consolidated.safetensors."""
+    write_tiny(tmp_path)
+    (tmp_path / "consolidated.safetensors").write_bytes(b"0" * 1000)
+    assert draw_blueprint(tmp_path, shards=1).file_bytes == (tmp_path / "model.safetensors").stat().st_size
+
+
 def test_shards_hold_their_part(tmp_path: Path) -> None:
     write_tiny(tmp_path, MIXTURE)
     whole, halves = draw_blueprint(tmp_path, shards=1), draw_blueprint(tmp_path, shards=2)

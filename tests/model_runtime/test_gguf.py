@@ -204,6 +204,7 @@ def test_values_whose_sum_is_not_finite_are_fine(tmp_path):
         ({"attention__value_length": 4}, "values of another width than keys"),
         ({"rope__scaling__type": "longrope", "rope__scaling__factor": 2.0}, "rotary scaling 'longrope'"),
         ({"rope__scaling__factor": 0.0}, "rotary scaling by 0.0"),
+        ({"rope__scaling__attn_factor": 1.2}, "scaling.attn_factor is 1.2.*: model.py does not compute that"),
         ({"rope__scaling__yarn_attn_factor": 1.0}, "yarn_attn_factor is 1.0: model.py does not compute that"),
         ({"expert_shared_feed_forward_length": 8}, "expert_shared_feed_forward_length is 8: model.py does not"),
         ({"attention__temperature_length": 1024}, "temperature_length is 1024: model.py does not compute that"),

@@ -5,6 +5,7 @@ import json
 import logging
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import gguf
@@ -15,9 +16,11 @@ from gguf_writing import header_of, tensors_of, write_gguf
 from test_shard import on_ranks
 from tiny_checkpoint import random_model, run_in_pieces, save_random
 
+from model_runtime.families import Rope
 from model_runtime.load import load_model
 from model_runtime.load_progress import LoadProgress
 from model_runtime.weights import CheckpointError
+from tests.model_runtime.tiny_own_checkpoint import SMALL, write_tiny
 
 IDS = torch.randint(3, 64, (30,), generator=torch.Generator().manual_seed(2)).tolist()
 PIECES = (0, 7, 20, *range(21, 31))  # prefill in portions, then one token a step
@@ -99,8 +102,8 @@ def test_weights_are_quantised_on_demand(checkpoints):
     assert model.layers[0].attention.qkv.quantized is not None
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
-def test_a_tied_head_takes_no_memory(checkpoints, size):
+@pytest.mark.parametrize("size", [5, 6, 8])  # parts of so few rows are not packed
+def test_a_tied_head_takes_no_memory_until_it_is_packed(checkpoints, size):
     for rank, model in enumerate(
         on_ranks(size, lambda ranks: load_model(checkpoints["dense.gguf"][0], **EXACT, collective=ranks))
     ):
@@ -188,6 +191,47 @@ def test_loading_takes_little_more_memory_than_the_shard_holds(large, dtype, upc
     assert found["samples"] > 50
     assert found["held"] / 1e6 == pytest.approx(expected_mb, rel=0.02)
     assert found["held"] <= found["peak"] < 1.3 * found["held"]
+
+
+YARN = {"scaling": "yarn", "factor": 4.0, "original_context_tokens": 64}
+
+
+@pytest.mark.parametrize(
+    ("rope", "message"),
+    [
+        ({"base": 1.0}, "rotary base - 1 is 0.0, must be positive"),
+        ({"scaling": "linear", "factor": 0.0}, "rotary factor is 0.0"),
+        (YARN | {"original_context_tokens": 0}, "rotary original context is 0"),
+        (YARN | {"beta_fast": -1.0}, "rotary beta_fast is -1.0"),
+        (YARN | {"beta_slow": 0.0}, "rotary beta_slow is 0.0"),
+        (YARN | {"attention_factor": 0.0}, "rotary length is 0.0"),
+        (YARN | {"scaling": "llama3", "low_freq_factor": 4.0}, "rotary high_freq_factor - low_freq_factor is 0.0"),
+        ({"frequency_factors": (1.0, 2.0, 0.0, 1.0)}, "rotary least frequency factor is 0.0"),
+        ({"frequency_factors": (1.0, 2.0)}, "2 rotary frequency factors for 4 pairs"),
+    ],
+)
+def test_positions_that_cannot_be_computed_are_refused(tmp_path, rope, message):
+    write_tiny(tmp_path, replace(SMALL, rope=Rope(**rope)))
+    with pytest.raises(CheckpointError, match=message):
+        load_model(tmp_path, **EXACT)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"beta_fast": -1}, "rotary beta_fast is -1.0"),
+        ({"rope_theta": 1.0}, "rotary base - 1 is 0.0"),
+        ({"factor": 1e30}, "a context of 64000.* tokens; 16777216 at most"),
+    ],
+)
+def test_positions_of_a_damaged_config_of_hugging_face_are_refused(tmp_path, changes, message):
+    save_random(tmp_path, "llama-yarn")
+    path = tmp_path / "config.json"
+    config = json.loads(path.read_text())
+    config["rope_parameters"] |= changes
+    path.write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match=message):
+        load_model(tmp_path, **EXACT)
 
 
 class Terminal(io.StringIO):

@@ -100,7 +100,14 @@ def test_bfloat16_experts_stay_close_to_the_float32_model(gguf_path, dense):
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"num_experts": 4, "active_experts": 2, "expert_ffn": 24}], ids=["dense", "experts"]
+    "changes",
+    [
+        {},
+        {"num_experts": 4, "active_experts": 2, "expert_ffn": 24},
+        {"windows": (5, 0)},
+        {"windows": (17, 9), "sinks": True},
+    ],
+    ids=["dense", "experts", "windows", "windows and sinks"],
 )
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
@@ -135,6 +142,20 @@ def test_packing_changes_nothing_but_speed(changes):
     assert packed_tokens == tokens
     torch.testing.assert_close(packed_logits, logits, rtol=1e-4, atol=1e-4)
     assert not any(p.numel() for n, p in packed.named_parameters() if "gate" in n), "the plain weight is still held"
+
+
+@pytest.mark.parametrize("length", [1, 4, 12])
+@pytest.mark.parametrize("changes", [{}, {"sinks": True}, {"attention_cap": 3.0}], ids=["plain", "sinks", "capped"])
+def test_what_lies_before_the_window_is_never_read(changes, length):
+    """However long the sequence, a layer with a window takes no more work than the window."""
+    model, prompt = tiny_model(windows=(6, 6), **changes), list(range(40))
+    cache = PagedCache(TINY, 3, torch.float32, "cpu")
+    model(Step(tuple(prompt[:24]), (Span((0, 1, 2), 0, 24),)), cache)
+    step = Step(tuple(prompt[24 : 24 + length]), (Span((0, 1, 2), 24, length, outputs=length),))
+    expected = model(step, cache)
+    for layer in cache.layers:
+        layer[: 24 - 5] = torch.nan
+    torch.testing.assert_close(model(step, cache), expected)
 
 
 def test_an_untied_head_is_its_own_matrix():

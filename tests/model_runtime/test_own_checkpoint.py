@@ -153,6 +153,9 @@ def test_the_tokenizer_of_the_default_model_comes_back(tmp_path: Path, gguf_path
         ({"rope": {"base": 1e4, "scaling": "yarm"}}, "rope"),
         ({"colour": "blue"}, "colour"),
         ({"layers": None}, "layers"),
+        ({"windows": [5]}, r"windows is \[5\], not a size for each of 2 layers"),
+        ({"windows": [5, -1]}, "windows"),
+        ({"rms_eps": 0}, "rms_eps is 0.0, must be positive"),
     ],
 )
 def test_a_config_that_makes_no_sense_is_refused(tmp_path: Path, change: dict[str, object], told: str) -> None:
@@ -160,6 +163,15 @@ def test_a_config_that_makes_no_sense_is_refused(tmp_path: Path, change: dict[st
     path = tmp_path / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(CheckpointError, match=f"config.json: key {told}"):
+        open_own(tmp_path)
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
+def test_a_number_that_is_not_finite_is_refused(tmp_path: Path, number: str) -> None:
+    written(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(path.read_text().replace('"logit_scale": 1.0', f'"logit_scale": {number}'))
+    with pytest.raises(CheckpointError, match=r"config\.json: has numbers that are not finite"):
         open_own(tmp_path)
 
 

@@ -209,16 +209,29 @@ def test_a_part_of_mxfp4_is_that_slice_of_the_whole(mxfp4, data):
     assert torch.equal(weight.read(part), part.of(weight.read(None)))
 
 
-def test_every_value_and_scale_of_mxfp4():
-    """transformers in bfloat16 is the measure, but for the scale that is no number."""
-    blocks = torch.arange(256, dtype=torch.uint8).reshape(1, 1, 16, 16).expand(1, 255, 16, 16)
-    scales = torch.arange(255, dtype=torch.uint8).reshape(1, 255, 1).expand(1, 255, 16)
+def read_mxfp4(blocks, scales):
+    """[1, rows, groups, 16] bytes and [1, rows, groups] scales"""
     views = [View(tensor.shape[1:], lambda box, tensor=tensor: tensor[0][box]) for tensor in (blocks, scales)]
-    found = dequantised(*views, CheckpointError("x", "y")).weight().read(None)
-    assert torch.equal(found, convert_moe_packed_tensors(blocks, scales)[0].T)
-    nowhere = View((255, 16), lambda box: torch.full_like(scales[0][box], 255))
-    with pytest.raises(CheckpointError):
-        dequantised(views[0], nowhere, CheckpointError("x", "y")).weight().read(None)
+    return dequantised(*views, CheckpointError("x", "y")).weight().read(None)
+
+
+def test_every_value_and_scale_of_mxfp4():
+    """transformers in bfloat16 is the measure, as far as every value of the scale is finite."""
+    blocks = torch.arange(256, dtype=torch.uint8).reshape(1, 1, 16, 16).expand(1, 253, 16, 16)
+    scales = torch.arange(253, dtype=torch.uint8).reshape(1, 253, 1).expand(1, 253, 16)
+    assert torch.equal(read_mxfp4(blocks, scales), convert_moe_packed_tensors(blocks, scales)[0].T)
+
+
+@pytest.mark.parametrize(
+    ("byte", "scale", "finite"), [(0x00, 255, False), (0x77, 254, False), (0x77, 253, False), (0x11, 254, True)]
+)
+def test_a_scale_of_mxfp4_that_no_bfloat16_can_follow_is_damage(byte, scale, finite):
+    blocks, scales = torch.full((1, 1, 1, 16), byte, dtype=torch.uint8), torch.full((1, 1, 1), scale, dtype=torch.uint8)
+    if finite:
+        assert read_mxfp4(blocks, scales).eq(2.0**126).all()
+    else:
+        with pytest.raises(CheckpointError):
+            read_mxfp4(blocks, scales)
 
 
 # What is refused
