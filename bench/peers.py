@@ -12,7 +12,7 @@ from bench.side import Answer, Side
 
 PROMPT_TOKENS, NEW_TOKENS = 512, 128
 CONTINUOUS = "continuous batching"
-STREAMS = ((1, 5), (4, 3), (16, 3))  # and how often
+STREAMS = ((1, 5), (4, 2), (16, 2))  # and how often
 QUICK_STREAMS, QUICK_TOKENS = ((1, 1), (4, 1)), 8
 
 Player = tuple[Side, dict[str, Any], str]  # what else its jobs say, and its name in the figures
