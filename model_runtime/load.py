@@ -135,6 +135,7 @@ def _freed_memory_is_given_back() -> Iterator[None]:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_MMAP_THRESHOLD, 1 << 20)
+        mallopt(_TRIM_THRESHOLD, 128 << 10)
     try:
         yield
     finally:

@@ -11,6 +11,7 @@ from model_runtime.linear import GatedFfn, Linear
 from model_runtime.quantize import Mode
 from model_runtime.router import Router
 
+_LEAST_SHARE = 1e-30  # of the experts that are left; the quotient stays finite if there are none
 _FEW_ROWS = 8  # the four-bit kernel takes these, whatever their number (linear.py)
 
 # T tokens, D hidden, E experts, G virtual groups, C = E / G choices, A' = choices a token takes
@@ -115,7 +116,7 @@ class Moe(nn.Module):
         outputs = self._outputs(x, chosen)
         bad = self.agree((~torch.isfinite(outputs).all(-1)).float()) > 0
         kept = gates.masked_fill(bad, 0)
-        kept *= gates.sum(-1, keepdim=True) / kept.sum(-1, keepdim=True).clamp_min(torch.finfo(torch.float32).tiny)
+        kept *= gates.sum(-1, keepdim=True) / kept.sum(-1, keepdim=True).clamp_min(_LEAST_SHARE)
         blamed = bad & torch.isfinite(x).all(-1, keepdim=True)  # not for what came in already
         self.faults = self.router.experts_of(chosen[blamed].view(-1, 1)).flatten().tolist()
         return (outputs.float().masked_fill(bad.unsqueeze(-1), 0) * kept.unsqueeze(-1)).sum(1).to(x.dtype)

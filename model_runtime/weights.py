@@ -18,7 +18,9 @@ class CheckpointError(ValueError):
         self.file, self.problem, self.tensor = file, problem, tensor
 
     def __str__(self) -> str:
-        return f"{self.file}: tensor {self.tensor}: {self.problem}" if self.tensor else f"{self.file}: {self.problem}"
+        place = f"{self.file}: tensor {self.tensor}" if self.tensor else self.file
+        # Names come from the file: they must not break a line of the log, or be what it cannot write.
+        return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in f"{place}: {self.problem}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,6 +166,15 @@ def test_a_guarded_step_leaves_out_the_expert_that_fails_and_shares_its_gate(ren
         torch.testing.assert_close(out[row], sum(g * share * each[e][row] for g, e in kept), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("scaling", [1.0, 16.0])
+def test_a_token_whose_experts_all_fail_goes_on_without_them(scaling):
+    moe = random_moe(config(copies=2, groups=1, active=2, inner=8, scaling=scaling), 3)
+    for expert in moe.experts.values():
+        expert.down.weight.fill_(torch.nan)
+    assert torch.equal(moe(inputs(3, 4), guarded=True), torch.zeros(3, D))
+    assert sorted(moe.faults) == [0, 0, 0, 1, 1, 1]
+
+
 def test_what_was_not_finite_before_is_no_experts_fault():
     moe = random_moe(config(copies=4, groups=1, active=2, inner=8, scaling=1.0), 3)
     x = inputs(3, 4)

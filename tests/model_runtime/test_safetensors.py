@@ -375,6 +375,17 @@ def test_tensors_lie_side_by_side(tmp_path, offsets):
         SafetensorsFile(tmp_path / SINGLE)
 
 
+@pytest.mark.parametrize("name", ["\ud800", "a\nERROR all is lost", "\x1b[2J"])
+def test_a_name_cannot_forge_lines_of_a_log_or_stop_it(saved, tmp_path, name):
+    changed_copy(saved("llama"), tmp_path)
+    header = json.dumps({name: {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]}}).encode()
+    (tmp_path / SINGLE).write_bytes(struct.pack("<Q", len(header)) + header)
+    with pytest.raises(CheckpointError) as refused:
+        SafetensorsFile(tmp_path / SINGLE).tensors[name].view((1,))
+    assert refused.value.tensor == name
+    assert str(refused.value).encode().isascii() and str(refused.value).isprintable()
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
