@@ -104,7 +104,9 @@ class Model(nn.Module):
 
     def _report(self, guarded: bool) -> None:
         mixtures = [(number, layer.ffn) for number, layer in enumerate(self.layers) if isinstance(layer.ffn, Moe)]
-        self.routes = [moe.router.experts_of(moe.chosen) for _, moe in mixtures]
+        if mixtures:
+            chosen = torch.stack([moe.chosen for _, moe in mixtures])
+            self.routes = list(mixtures[0][1].router.experts_of(chosen))
         self.scores = [moe.router.scores for _, moe in mixtures]
         self.faults = [(number, expert) for number, moe in mixtures for expert in moe.faults] if guarded else []
 

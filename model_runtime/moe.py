@@ -1,6 +1,7 @@
 """A mixture of experts in place of the FFN. Computes what the experts held here contribute."""
 
 from collections.abc import Callable, Iterable
+from itertools import accumulate
 from typing import cast
 
 import torch
@@ -70,6 +71,8 @@ class Moe(nn.Module):
         self.chosen = chosen
         if guarded:
             total = self._guarded(x, gates, chosen)
+        elif self._one_ffn is not None and self.router.only_gate is not None:
+            total = self._one_ffn.forward(x).mul_(self.router.only_gate)
         elif x.shape[0] == 1:
             total = self._one_token(x, gates[0].to(x.dtype).tolist(), chosen[0].tolist())
         else:
@@ -100,17 +103,27 @@ class Moe(nn.Module):
         if self._one_ffn is not None:
             return self._one_ffn.forward(x).unsqueeze(1).expand(-1, chosen.shape[1], -1)
         flat = chosen.flatten()
-        order = flat.argsort(stable=True)
         counts = flat.bincount(minlength=self.router.choices).tolist()
-        at = dict(enumerate(torch.split(order, counts)))
-        outputs = x.new_zeros(len(flat), x.shape[1])
-        for choice, experts in self._by_choice.items():
-            if counts[choice]:
-                rows = x.index_select(0, _filled_up(at[choice] // chosen.shape[1]))
-                for number, expert in enumerate(experts):
-                    part = expert.forward(rows)[: counts[choice]]
-                    outputs.index_copy_(0, at[choice], part) if number == 0 else outputs.index_add_(0, at[choice], part)
-        return outputs.view(*chosen.shape, -1)
+        at = dict(enumerate(torch.split(flat.argsort(stable=True), counts)))
+        held = [choice for choice in self._by_choice if counts[choice]]
+        if not held:
+            return x.new_zeros(*chosen.shape, x.shape[1])
+        filled = [_filled_up(at[choice]) for choice in held]
+        rows = torch.split(x.index_select(0, torch.cat(filled) // chosen.shape[1]), [len(some) for some in filled])
+        parts = [self._sum(choice, some) for choice, some in zip(held, rows, strict=True)]
+        nothing = x.new_zeros(1, x.shape[1])
+        firsts = accumulate([0, *map(len, filled)])
+        found = [torch.arange(first, first + counts[choice]) for choice, first in zip(held, firsts, strict=False)]
+        where = torch.full_like(flat, sum(map(len, filled)))  # the row of nothing, for what is not held
+        where[torch.cat([at[choice] for choice in held])] = torch.cat(found).to(x.device)
+        return torch.cat([*parts, nothing]).index_select(0, where).view(*chosen.shape, -1)
+
+    def _sum(self, choice: int, rows: Tensor) -> Tensor:
+        first, *others = self._by_choice[choice]
+        total = first.forward(rows)
+        for expert in others:
+            total += expert.forward(rows)
+        return total
 
     def _guarded(self, x: Tensor, gates: Tensor, chosen: Tensor) -> Tensor:
         outputs = self._outputs(x, chosen)

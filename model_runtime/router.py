@@ -21,6 +21,8 @@ class Router(nn.Module):
         self.taken = config.active_experts // self.groups
         self.scaling = config.routed_scaling / self.groups
         self.renormalised = config.renormalised
+        # What every gate is, where a token takes one choice and gates are the softmax over what it took.
+        self.only_gate = self.scaling if self.renormalised and self.taken == 1 else None
         self.score = Linear(config.hidden, self.choices, bias=config.router_bias)
         self.scores = torch.empty(0)  # [T, C] of the last forward, before the tilt
 
@@ -31,6 +33,8 @@ class Router(nn.Module):
         if self.renormalised:
             if tilt is not None:
                 scores = scores.float() + self._by_choice(tilt).log()
+            if self.only_gate is not None:
+                return x.new_full((len(x), 1), self.only_gate, dtype=torch.float32), scores.argmax(-1, keepdim=True)
             best, chosen = scores.topk(self.taken, dim=-1)
             return best.float().softmax(dim=-1).mul_(self.scaling), chosen
         probabilities = scores.float().softmax(dim=-1)
@@ -40,11 +44,11 @@ class Router(nn.Module):
         return gates.mul_(self.scaling), chosen
 
     def experts_of(self, chosen: Tensor) -> Tensor:
-        """[T, A / G] choices -> [T, A] experts."""
+        """[..., A / G] choices -> [..., A] experts."""
         if self.groups == 1:
             return chosen
         firsts = torch.arange(0, self.groups * self.choices, self.choices, device=chosen.device)
-        return (chosen.unsqueeze(2) + firsts).flatten(1)
+        return (chosen.unsqueeze(-1) + firsts).flatten(-2)
 
     def _by_choice(self, tilt: Tensor) -> Tensor:
         """A rule may name one expert of a choice or all: they count once. One that is out takes the others along."""
