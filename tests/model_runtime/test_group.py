@@ -129,12 +129,14 @@ async def test_what_the_experts_do_is_among_the_nodes_metrics(group):
     await answer(group, question(group, "What is a river?"))
     (node,) = ray.nodes()
     url = f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
+    by_layer: list[float] = []
     async with httpx.AsyncClient(trust_env=False) as client, asyncio.timeout(60):
-        while "groundswell_expert_imbalance" not in (text := (await client.get(url)).text):  # noqa: ASYNC110
+        while not any(by_layer):  # 0 is what the gauges began with
             await asyncio.sleep(1)
-    gauges = [line for line in text.splitlines() if line.startswith("ray_groundswell_expert_imbalance{")]
-    assert len(gauges) == 30, "one a layer"
-    assert all(1 <= float(line.split()[-1]) <= 8 for line in gauges)
+            lines = (await client.get(url)).text.splitlines()
+            by_layer = [float(line.split()[-1]) for line in lines if "groundswell_expert_imbalance{" in line]
+    assert len(by_layer) == 30, "one a layer"
+    assert all(1 <= imbalance <= 8 for imbalance in by_layer)
 
 
 async def test_a_second_request_starts_and_ends_while_the_first_runs(group):

@@ -54,7 +54,7 @@ def test_what_cannot_be_measured_is_refused(ids, window, step_tokens, message):
 
 
 def test_quantising_the_real_model_costs_little(gguf_path):
-    ids = Tokenizer.from_gguf(gguf_path).encode(FIXED_TEXT.read_text())
+    ids = Tokenizer.from_checkpoint(gguf_path).encode(FIXED_TEXT.read_text())
     assert len(ids) > 1400, "the fixed text is long enough to measure with"
 
     def cost(mode: str) -> float:

@@ -137,7 +137,13 @@ def test_ctrl_c_ends_with_130_and_says_nothing(dense: Path, tmp_path: Path) -> N
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     command = [sys.executable, "-m", "services.cli", "model", "experts", str(dense), "--file", str(pipe)]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
+    )
     try:
         while (writer := opened(pipe)) is None:
             assert process.poll() is None
