@@ -8,11 +8,7 @@ from torch import Tensor, nn
 
 from model_runtime.families import ModelConfig
 from model_runtime.kv_cache import PagedCache, Plan, Reading
-from model_runtime.linear import Linear
-
-# A few guesses after a token (draft.py) are computed one by one, so that each gives the same bits as a step of its own:
-# torch sums in another order where there are more rows. The four-bit products (linear.py) do not care.
-ROWS_ALIKE = 8
+from model_runtime.linear import ROWS_ALIKE, Linear
 
 # T tokens of a step, D hidden, H query heads, K kv heads, P head_dim; a span: n new tokens, L positions in all
 
@@ -105,7 +101,9 @@ class Attention(nn.Module):
     def _attend(self, queries: Tensor, keys: Tensor, values: Tensor, reading: Reading, masks: Masks) -> Tensor:
         """queries [n, H, P], keys and values [K, L, P] -> [n, H * P]
 
-        The query heads of one kv head stand in for positions: no repeated keys, and one mask for all."""
+        The query heads of one kv head stand in for positions: no repeated keys, and one mask for all. A few guesses
+        after a token (draft.py) are computed one by one, so that each gives the same bits as a step of its own: torch
+        sums in another order where there are more rows."""
         if 1 < reading.length <= ROWS_ALIKE:
             rows = [replace(reading, start=reading.start + row, length=1) for row in range(reading.length)]
             parts = [

@@ -1,7 +1,6 @@
 """What the experts do, as Ray's metrics: every node of the cluster exports them to Prometheus."""
 
 import time
-from collections.abc import Callable
 
 from ray.util.metrics import Gauge
 
@@ -13,8 +12,8 @@ PERIOD_S = 5.0
 class ExpertMetrics:
     """The gauges begin with "groundswell_expert_"; those of a layer carry its number among the layers of experts."""
 
-    def __init__(self, watch: ExpertWatch, clock: Callable[[], float] = time.monotonic) -> None:
-        self._watch, self._clock = watch, clock
+    def __init__(self, watch: ExpertWatch) -> None:
+        self._watch = watch
         self._due = 0.0
         self._imbalance = _gauge("imbalance", "The busiest expert's work over the mean's.", "layer")
         self._use_entropy = _gauge("use_entropy", "How even the work is spread over the experts; 1 is even.", "layer")
@@ -26,7 +25,7 @@ class ExpertMetrics:
 
     def update(self) -> None:
         """Called after every step; does something every PERIOD_S."""
-        now = self._clock()
+        now = time.monotonic()
         if now < self._due:
             return
         self._due = now + PERIOD_S

@@ -22,7 +22,7 @@ _ROWS_HINT = 16  # what oneDNN packs for; measured from 1 to 512 rows, no other 
 _LEAST_OUTPUTS = 16  # a router scores a handful of experts: a plain product is quicker
 # Up to here exact four bits compute the product. One thread: 2.3 times as fast as bfloat16 for one row, 1.4 for four,
 # 0.7 for eight; but a row gives the same bits whatever their number, so that guesses (draft.py) change nothing.
-_FEW_ROWS = 8
+ROWS_ALIKE = 8
 _ALL_ROWS = 1 << 62
 
 Activation = Literal["silu", "gelu_tanh", "clamped_swiglu"]
@@ -64,7 +64,7 @@ class Linear(nn.Module):
         self.packed = torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS_HINT)
         self.quantized = four_bit(weight)
         if self.quantized is not None:
-            self.quantized_rows = _FEW_ROWS
+            self.quantized_rows = ROWS_ALIKE
 
     def forward(self, x: Tensor) -> Tensor:
         if x.shape[0] <= self.quantized_rows:

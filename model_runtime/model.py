@@ -63,8 +63,8 @@ class Model(nn.Module):
     ffn.shared.{gate,up,down}.weight and ffn.shared_gate.weight [1, D].
 
     After a forward, `routes` has the experts [T, A] that each layer of experts chose, `scores` what its router gave its
-    choices [T, C], and after a guarded one `faults`
-    the (layer, expert) pairs whose output was not finite, once a token. Call `pack` once, after loading."""
+    choices [T, C], and after a guarded one `faults` the (layer, expert) pairs whose output was not finite, once a
+    token. Call `pack` once, after loading."""
 
     layers: Sequence[Layer]
     turns: Tensor

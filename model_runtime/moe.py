@@ -8,12 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from model_runtime.families import ModelConfig
-from model_runtime.linear import GatedFfn, Linear
+from model_runtime.linear import ROWS_ALIKE, GatedFfn, Linear
 from model_runtime.quantize import Mode
 from model_runtime.router import Router
 
 _LEAST_SHARE = 1e-30  # of the experts that are left; the quotient stays finite if there are none
-_FEW_ROWS = 8  # the four-bit kernel takes these, whatever their number (linear.py)
 
 # T tokens, D hidden, E experts, G virtual groups, C = E / G choices, A' = choices a token takes
 
@@ -112,9 +111,9 @@ class Moe(nn.Module):
         rows = torch.split(x.index_select(0, torch.cat(filled) // chosen.shape[1]), [len(some) for some in filled])
         parts = [self._sum(choice, some) for choice, some in zip(held, rows, strict=True)]
         nothing = x.new_zeros(1, x.shape[1])
-        firsts = accumulate([0, *map(len, filled)])
-        found = [torch.arange(first, first + counts[choice]) for choice, first in zip(held, firsts, strict=False)]
-        where = torch.full_like(flat, sum(map(len, filled)))  # the row of nothing, for what is not held
+        *firsts, end = accumulate(map(len, filled), initial=0)
+        found = [torch.arange(first, first + counts[choice]) for choice, first in zip(held, firsts, strict=True)]
+        where = torch.full_like(flat, end)  # the row of nothing, for what is not held
         where[torch.cat([at[choice] for choice in held])] = torch.cat(found).to(x.device)
         return torch.cat([*parts, nothing]).index_select(0, where).view(*chosen.shape, -1)
 
@@ -159,7 +158,7 @@ def _filled_up(rows: Tensor) -> Tensor:
     """With more of the first, to a number of rows that recurs: oneDNN prepares itself for each new number, which takes
     longer than the product of a few more rows."""
     count = len(rows)
-    step = 1 if count <= _FEW_ROWS else 16 if count <= 256 else 64
+    step = 1 if count <= ROWS_ALIKE else 16 if count <= 256 else 64
     missing = -count % step
     return torch.cat([rows, rows[:1].expand(missing)]) if missing else rows
 

@@ -1,4 +1,4 @@
-"""Two dials; the rest is read from the checkpoint."""
+"""Which model is served and how it is spread; the rest is read from the checkpoint."""
 
 from typing import Literal
 

@@ -11,11 +11,10 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "model_runtime"))
-from grok_checkpoint import random_tensors, save_grok
-from tiny_checkpoint import save_random
+from grok_checkpoint import save_families
+from tiny_checkpoint import run_in_pieces
 
 from model_runtime.collectives import Meeting, Rendezvous, join
-from model_runtime.kv_cache import BLOCK_TOKENS, PagedCache, Span, Step
 from model_runtime.load import load_model
 
 FAMILIES = ["llama-biased-tied", "qwen3", "mixtral", "olmoe", "qwen2_moe", "granitemoe", "gpt_oss", "grok"]
@@ -29,24 +28,12 @@ two_gpus = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs 2 GPU
 
 def logits_of(folder: Path, device: str, dtype: torch.dtype, collective: Any = None) -> torch.Tensor:
     model = load_model(folder, dtype=dtype, device=device, upcycle=False, collective=collective)
-    blocks = tuple(range(-(-len(IDS) // BLOCK_TOKENS)))
-    cache = PagedCache(model.config, len(blocks), dtype, device)
-    steps = [
-        Step(tuple(IDS[start:stop]), (Span(blocks, start, stop - start, outputs=stop - start),))
-        for start, stop in zip(CUTS, CUTS[1:], strict=False)
-    ]
-    return torch.cat([model(step, cache).cpu() for step in steps])
+    return run_in_pieces(model, IDS, CUTS).cpu()
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    made = {name: tmp_path_factory.mktemp(name) for name in FAMILIES}
-    for name, folder in made.items():
-        if name == "grok":
-            save_grok(folder, random_tensors())
-        else:
-            save_random(folder, name)
-    return made
+    return save_families(FAMILIES, tmp_path_factory.mktemp)
 
 
 @one_gpu

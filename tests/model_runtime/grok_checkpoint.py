@@ -1,10 +1,12 @@
 """A scaled Grok-1 with random weights, in the layout of HPC-AI Tech's conversion."""
 
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
+from tiny_checkpoint import save_random
 
 from model_runtime.families import scaled_grok
 
@@ -75,3 +77,14 @@ def save_grok(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
         "max_position_embeddings": CONFIG.context_tokens,
     }
     (folder / "config.json").write_text(json.dumps(PUBLISHED | scaled))
+
+
+def save_families(names: Sequence[str], make_folder: Callable[[str], Path]) -> dict[str, Path]:
+    """A checkpoint of each name, in a folder of its own: "grok", or one of tiny_checkpoint.CHECKPOINTS."""
+    made = {name: make_folder(name) for name in names}
+    for name, folder in made.items():
+        if name == "grok":
+            save_grok(folder, random_tensors())
+        else:
+            save_random(folder, name)
+    return made

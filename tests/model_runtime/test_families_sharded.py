@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from grok_checkpoint import random_tensors, save_grok
-from tiny_checkpoint import run_in_pieces, save_random
+from grok_checkpoint import save_families
+from tiny_checkpoint import run_in_pieces
 
 from model_runtime.collectives import Meeting, Rendezvous, join
 from model_runtime.load import load_model
@@ -57,13 +57,7 @@ def one_rank(rank: int, folders: dict[str, Path], meetings: Meetings, results: "
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory) -> dict[str, Path]:
-    made = {name: tmp_path_factory.mktemp(name) for name in FAMILIES}
-    for name, folder in made.items():
-        if name == "grok":
-            save_grok(folder, random_tensors())
-        else:
-            save_random(folder, name)
-    return made
+    return save_families(FAMILIES, tmp_path_factory.mktemp)
 
 
 @pytest.fixture(scope="module")

@@ -118,7 +118,7 @@ def save_random(folder: Path, name: str, dtype: torch.dtype = torch.float32, **c
 def run_in_pieces(model: Model, ids: Sequence[int], cuts: Sequence[int]) -> Tensor:
     """The logits of every token [T, V], computed from each cut to the next."""
     blocks = tuple(range(-(-len(ids) // BLOCK_TOKENS)))
-    cache = PagedCache(model.config, len(blocks), torch.float32, "cpu")
+    cache = PagedCache(model.config, len(blocks), model.embedding.dtype, model.embedding.device)
     steps = [
         Step(tuple(ids[start:stop]), (Span(blocks, start, stop - start, outputs=stop - start),))
         for start, stop in zip(cuts, cuts[1:], strict=False)
