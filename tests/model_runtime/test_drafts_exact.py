@@ -1,4 +1,5 @@
-"""Guessing ahead changes the speed of an answer, not one of its tokens: the real model in bfloat16, as it is served."""
+"""Guessing ahead changes the speed of an answer and not a bit of it: tokens and their probabilities of the real model
+in bfloat16, as it is served."""
 
 import pytest
 import torch
@@ -18,9 +19,9 @@ POSTS = (
     "[3] @city_works: One lane of the bridge at Porto Novo opens at noon, the other lane stays closed until Friday."
 )
 QUESTIONS = [
-    (f"Repeat these posts word for word: {POSTS}", Sampling(max_tokens=40)),
-    (f"{POSTS} What do the posts say about the bridge and the ferry? Quote them.", Sampling(max_tokens=40)),
-    (f"{POSTS} Repeat the second post.", Sampling(max_tokens=32, temperature=0.7, top_p=0.9, seed=5)),
+    (f"Repeat these posts word for word: {POSTS}", Sampling(max_tokens=40, logprobs=2)),
+    (f"{POSTS} What do the posts say about the bridge and the ferry? Quote them.", Sampling(max_tokens=40, logprobs=2)),
+    (f"{POSTS} Repeat the second post.", Sampling(max_tokens=32, logprobs=2, temperature=0.7, top_p=0.9, seed=5)),
 ]
 
 
@@ -49,7 +50,7 @@ def answer(model, gguf_path, draft_rows: int) -> tuple[list[list[Token]], int]:
     return answers, steps
 
 
-def test_guesses_save_steps_and_change_no_token(model, gguf_path):
+def test_guesses_save_steps_and_change_no_bit(model, gguf_path):
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
