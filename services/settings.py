@@ -19,7 +19,15 @@ from pydantic_settings import (
     YamlConfigSettingsSource,
 )
 
-from ingest.settings import FeedSettings, IndexSettings
+from ingest.settings import (
+    ArchiveSettings,
+    BlueskySettings,
+    FeedSettings,
+    IndexSettings,
+    MastodonSettings,
+    RssSettings,
+    XSettings,
+)
 from model_runtime.settings import ModelSettings
 
 PREFIX = "GROUNDSWELL_"
@@ -76,7 +84,12 @@ class Settings(BaseSettings):
     )
     http: HttpSettings = HttpSettings()
     feed: FeedSettings = FeedSettings()
+    bluesky: BlueskySettings = BlueskySettings()
+    mastodon: MastodonSettings = MastodonSettings()
+    x: XSettings = XSettings()
+    rss: RssSettings = RssSettings()
     index: IndexSettings = IndexSettings()
+    archive: ArchiveSettings = ArchiveSettings()
     model: ModelSettings = ModelSettings()
     gateway: GatewaySettings = GatewaySettings()
 
