@@ -1,19 +1,14 @@
-"""What every index of posts shares: its questions, the version rule, what it stores. Knows no vector store."""
+"""An index of posts, as others see it: its questions and its answers. Knows no vector store.
 
-import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+What every index shares on the inside: index_rules.py (versions, removals, accounts), index_points.py (what is stored).
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
-from typing import Any, Protocol
-
-import numpy as np
+from typing import Protocol
 
 from ingest.post import AccountChange, Match, Passage, Receipt, Removal
 from ingest.rank import BM25_SHARE, RECENCY_HALF_LIFE_MS
-
-Payload = dict[str, Any]
-MAX_INT = 2**63 - 1
-MAX_POINTS = 64  # of one slice: about 8 ms in the embedded index
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +26,7 @@ class Query:
     until_ms: int | None = None
     half_life_ms: int = RECENCY_HALF_LIFE_MS
     bm25_share: float = BM25_SHARE  # of the relevance; the rest is cosine
+    terms: tuple[tuple[int, float], ...] = ()  # BM25 terms and weights in place of those of `text` (ingest.feedback)
     languages: tuple[str, ...] = ()  # primary subtags, "en" finds "en-US"
     sources: tuple[str, ...] = ()
     authors: tuple[str, ...] = ()  # ids or handles, without a leading @, upper and lower case the same
@@ -118,170 +114,6 @@ class BadPassages(ValueError):
 
     def __str__(self) -> str:
         return "; ".join(f"{post_id!r}: {reason}" for post_id, reason in self.reasons.items())
-
-
-@dataclass(slots=True)
-class Entry:
-    """What an index knows of one post: its newest version and how many pieces it holds; 0 if removed."""
-
-    version_us: int
-    pieces: int
-    passages: list[Passage] = field(default_factory=list)  # to be written; empty for what is already stored
-
-    def admits(self, version_us: int) -> bool:
-        """The same version again is applied again: a batch replayed after a crash heals what it left half done."""
-        return self.version_us <= version_us if self.pieces else self.version_us < version_us
-
-
-def slices(
-    passages: Sequence[Passage], removals: Sequence[Removal], max_points: int = MAX_POINTS
-) -> Iterator[tuple[list[Passage], list[Removal]]]:
-    """The same changes in the same order, a few at a time, so that a search between two of them waits little.
-
-    No version of a post is cut: one with more pieces than `max_points` is a slice by itself.
-    """
-    held: list[Passage] = []
-    for _, _, pieces in _versions(passages):
-        if held and len(held) + len(pieces) > max_points:
-            yield held, []
-            held = []
-        held = held + pieces
-    if held:
-        yield held, []
-    for start in range(0, len(removals), max_points):
-        yield [], list(removals[start : start + max_points])
-
-
-def fold(
-    stored: Mapping[str, Entry], passages: Sequence[Passage], removals: Sequence[Removal]
-) -> tuple[dict[str, Entry], ApplyReport]:
-    """The posts that a batch changes, as they end: passages in the order given, then removals.
-
-    A removal removes whatever is there (with `if_newer`: unless that is newer), and keeps the newer version of the two;
-    a post may come back with a version newer still.
-    """
-    changed: dict[str, Entry] = {}
-    applied = stale = removed = 0
-    for post_id, version_us, pieces in _versions(passages):
-        entry = changed.get(post_id) or stored.get(post_id)
-        if entry is None or entry.admits(version_us):
-            changed[post_id] = Entry(version_us, len(pieces), pieces)
-            applied += 1
-        else:
-            stale += 1
-    for removal in removals:
-        entry = changed.get(removal.post_id) or stored.get(removal.post_id) or Entry(removal.version_us, 0)
-        if removal.if_newer and entry.pieces and entry.version_us > removal.version_us:
-            stale += 1
-        else:
-            changed[removal.post_id] = Entry(max(removal.version_us, entry.version_us), 0)
-            removed += 1
-    return changed, ApplyReport(applied, stale, removed)
-
-
-def check(passages: Iterable[Passage], removals: Iterable[Removal], dim: int) -> None:
-    """Raises BadPassages naming every post that cannot be stored: a vector that is not finite or not [dim], pieces
-    missing, a number beyond 64 bits."""
-    reasons: dict[str, str] = {}
-    for post_id, version_us, pieces in _versions(passages):
-        post = pieces[0].post
-        if [piece.number for piece in pieces] != list(range(len(pieces))):
-            reasons[post_id] = f"pieces {[piece.number for piece in pieces]} are not 0, 1, 2 ... of one version"
-        if any(abs(number) > MAX_INT for number in (version_us, post.created_ms, post.received_ms)):
-            reasons[post_id] = "a time or version does not fit into 64 bits"
-        for piece in pieces:
-            if len(piece.vector) != dim:
-                reasons[post_id] = f"vector has {len(piece.vector)} dimensions, the index {dim}"
-            elif not np.isfinite(piece.vector).all():
-                reasons[post_id] = "vector is not finite"
-    for removal in removals:
-        if abs(removal.version_us) > MAX_INT:
-            reasons[removal.post_id] = "the removal's version does not fit into 64 bits"
-    if reasons:
-        raise BadPassages(reasons)
-
-
-def _versions(passages: Iterable[Passage]) -> Iterator[tuple[str, int, list[Passage]]]:
-    """Each version of a post is a run of its pieces, from number 0 on."""
-    run = 0
-
-    def version(passage: Passage) -> tuple[str, int, int]:
-        nonlocal run
-        run += passage.number == 0
-        return passage.post.id, passage.post.version_us, run
-
-    for (post_id, version_us, _), pieces in groupby(passages, key=version):
-        yield post_id, version_us, list(pieces)
-
-
-def point_id(post_id: str, number: int = 0) -> str:
-    """uuid5 of the post's id; a later piece's is uuid5 of that and its number, so that no other post can have it."""
-    head = uuid.uuid5(uuid.NAMESPACE_URL, post_id.encode("utf-8", "backslashreplace").decode())
-    return str(uuid.uuid5(head, str(number)) if number else head)
-
-
-def payload_of(passage: Passage, pieces: int) -> Payload:
-    post = passage.post
-    payload = {
-        "post_id": post.id,
-        "number": passage.number,
-        "pieces": pieces,
-        "text": passage.text,
-        "source": post.source,
-        "author_id": post.author.id,
-        "author_handle": post.author.handle,
-        "author_name": post.author.name,
-        "url": post.url,
-        "lang": post.lang,
-        "language": primary_language(post.lang),
-        "created_ms": post.created_ms,
-        "sort_ms": post.sort_ms,
-        "version_us": post.version_us,
-        "repost_of": post.repost_of,
-    }
-    return {key: storable(value) if isinstance(value, str) else value for key, value in payload.items()}
-
-
-def tombstone(version_us: int, removed_ms: int) -> Payload:
-    """All that is left of a removed post. `removed_ms`: when the index was told, whatever the version claims."""
-    return {"version_us": version_us, "pieces": 0, "removed_ms": removed_ms}
-
-
-def without_reposts(stored: Mapping[str, Entry], changed: Mapping[str, Entry]) -> dict[str, Entry]:
-    """The changes without reposts of removed posts: they hold the same text. `stored` knows the reposted posts, too."""
-    gone = {post_id for post_id, entry in {**stored, **changed}.items() if not entry.pieces}
-    left = {}
-    for post_id, entry in changed.items():
-        if not entry.passages or entry.passages[0].post.repost_of not in gone:
-            left[post_id] = entry
-        elif post_id in stored:  # it has become a repost: what it was before goes as well
-            left[post_id] = Entry(entry.version_us, 0)
-    return left
-
-
-def match_of(payload: Payload, score: float, why: dict[str, float], vector: tuple[float, ...]) -> Match:
-    return Match(
-        post_id=payload["post_id"],
-        number=payload["number"],
-        text=payload["text"],
-        source=payload["source"],
-        author_id=payload["author_id"],
-        author_handle=payload["author_handle"],
-        author_name=payload["author_name"],
-        url=payload["url"],
-        lang=payload["lang"],
-        created_ms=payload["created_ms"],
-        sort_ms=payload["sort_ms"],
-        version_us=payload["version_us"],
-        score=score,
-        why=why,
-        vector=vector,
-        repost_of=payload["repost_of"],
-    )
-
-
-def primary_language(lang: str) -> str:
-    return lang.replace("_", "-").split("-")[0].lower()
 
 
 def storable(text: str) -> str:

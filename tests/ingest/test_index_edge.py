@@ -1,37 +1,32 @@
 import math
 import os
 import pickle
-import shutil
 import signal
 import subprocess
 import sys
 from dataclasses import replace
 
 import pytest
-import qdrant_edge
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.index import BadPassages, Query, slices
-from ingest.index_edge import EdgeIndex, IndexUnusable
+from ingest.index import BadPassages, Query
+from ingest.index_edge import EdgeIndex
+from ingest.index_edge_changes import entries
+from ingest.index_rules import slices
+from ingest.index_tier import IndexUnusable
 from ingest.post import Removal
+from tests.ingest.index_parts import clear, count, meaning, quick_folder, words
 from tests.ingest.made import DIM, NOW_MS, passages, vector
 
 
-@pytest.fixture(scope="session")
-def empty(tmp_path_factory):
-    """A folder with an empty index: copying it is quicker than making one."""
-    path = tmp_path_factory.mktemp("empty") / "index"
-    EdgeIndex(path).close()
-    return path
+@pytest.fixture(scope="module")
+def folder():
+    with quick_folder() as path:
+        yield path / "index"
 
 
-@pytest.fixture(scope="session")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("shared") / "index"
-
-
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def shared(folder):
     index = EdgeIndex(folder, clock=lambda: NOW_MS)
     yield index
@@ -41,19 +36,8 @@ def shared(folder):
 @pytest.fixture
 def index(shared):
     """Empty for each test, but opened once: making and loading one takes longer than most tests."""
-    shared.expire(10**14)
-    assert shared._shard.count(qdrant_edge.CountRequest()) == 0
+    clear(shared)
     return shared
-
-
-def words(index, text, **fields):
-    """Post ids by words alone, best first."""
-    return [match.post_id for match in index.search(Query(text, **fields))]
-
-
-def meaning(index, text, **fields):
-    """Post ids by meaning alone; the vector of a text is near to nothing but itself."""
-    return [match.post_id for match in index.search(Query("", vector(text), **fields)) if match.why["cosine"] > 0.5]
 
 
 # -- what is applied is found
@@ -66,7 +50,7 @@ def test_an_applied_post_is_found_by_the_very_next_search_by_words_and_by_meanin
         assert (report.applied, report.stale, report.removed) == (1, 0, 0)
         assert words(index, f"number{i}") == [f"p{i}"]
         assert meaning(index, f"{text} number{i}") == [f"p{i}"]
-    assert index.count() == 20
+    assert count(index) == 20
     assert index.present(["p0", "p19", "p20"]) == {"p0", "p19"}
 
 
@@ -124,7 +108,7 @@ def test_the_limit_is_kept_and_may_exceed_what_there_is(index):
 
 def test_an_empty_index_answers(index):
     assert index.search(Query("bridge", vector("bridge"), now_ms=NOW_MS)) == []
-    assert (index.count(), index.newest_ms(), index.present(["p"])) == (0, None, set())
+    assert (count(index), index.summary().newest_ms, index.present(["p"])) == (0, None, set())
     assert index.present([]) == set()
     report = index.apply([], [])
     assert (report.applied, report.stale, report.removed) == (0, 0, 0)
@@ -170,12 +154,12 @@ def test_odd_ids_and_lone_surrogates(index):
     ids = ["日本語 🌍 \n id", "x" * 10_000, "", "\ud800 lone", "a#1", "a", "\x00"]
     for i, post_id in enumerate(ids):
         index.apply(passages(post_id, f"odd\ud83d id {i}", author="\udfff"), [])
-    assert index.count() == len(ids)
+    assert count(index) == len(ids)
     assert index.present(ids) == set(ids)
     matches = index.search(Query("odd", limit=20))
     assert {match.text for match in matches} == {f"odd\ufffd id {i}" for i in range(len(ids))}
     index.apply([], [Removal(post_id, 9) for post_id in ids])
-    assert (index.count(), index.present(ids)) == (0, set())
+    assert (count(index), index.present(ids)) == (0, set())
 
 
 # -- versions and removals
@@ -194,31 +178,32 @@ def test_the_newest_version_wins_whatever_the_order(index):
 def test_the_same_version_again_is_applied_again(index):
     index.apply(passages("p", "text", version_us=2), [])
     assert index.apply(passages("p", "text", version_us=2), []).applied == 1
-    assert index.count() == 1
+    assert count(index) == 1
 
 
 def test_several_versions_of_a_post_in_one_batch(index):
     batch = [p for n in (1, 3, 2) for p in passages("p", f"text{n}", f"more{n}", version_us=n)]
     report = index.apply(batch, [])
     assert (report.applied, report.stale) == (2, 1)
-    assert (words(index, "text3"), words(index, "text2"), index.count()) == (["p"], [], 1)
+    assert (words(index, "text3"), words(index, "text2"), count(index)) == (["p"], [], 1)
 
 
 def test_a_removed_post_is_gone_with_its_text_its_vectors_and_its_pieces(index):
     index.apply(passages("p", "harbour bridge", "closed today", version_us=5), [])
     assert index.apply([], [Removal("p", 6)]).removed == 1
     assert (words(index, "bridge"), meaning(index, "harbour bridge")) == ([], [])
-    assert (index.count(), index.present(["p"]), index.newest_ms()) == (0, set(), None)
-    everything = qdrant_edge.ScrollRequest(limit=1000, with_payload=True, with_vector=True)
-    ((point,), _) = index._shard.scroll(everything)
-    assert point.payload == {"version_us": 6, "pieces": 0, "removed_ms": NOW_MS}
+    assert (count(index), index.present(["p"]), index.summary().newest_ms) == (0, set(), None)
+    ((point,), _) = index.hot.page(None, 1000)
+    assert point.payload == {
+        "version_us": 6, "pieces": 0, "removed_ms": NOW_MS, "event_ms": 0, "reason": "deleted",
+    }  # fmt: skip
     assert point.vector == {}
 
 
 def test_a_removal_of_an_unknown_post_keeps_it_from_coming(index):
     index.apply([], [Removal("p", 5)])
     assert index.apply(passages("p", "text", version_us=5), []).stale == 1
-    assert (words(index, "text"), index.count()) == ([], 0)
+    assert (words(index, "text"), count(index)) == ([], 0)
     assert index.apply(passages("p", "text", version_us=6), []).applied == 1
     assert words(index, "text") == ["p"]
 
@@ -241,13 +226,13 @@ def test_a_version_with_nothing_to_show_removes_only_what_is_not_newer(index):
 
 def test_a_post_and_its_removal_in_one_batch_leave_nothing(index):
     report = index.apply(passages("p", "text", version_us=3), [Removal("p", 3)])
-    assert (report.applied, report.removed, index.count()) == (1, 1, 0)
+    assert (report.applied, report.removed, count(index)) == (1, 1, 0)
 
 
 def test_a_post_that_shrinks_loses_its_later_pieces_and_a_stale_one_touches_none(index):
     index.apply(passages("p", "alpha", "beta", "gamma", version_us=2), [])
     assert words(index, "gamma") == ["p"]
-    assert index.count() == 1
+    assert count(index) == 1
     index.apply(passages("p", "old", "older", version_us=1), [])
     assert [words(index, text) for text in ("beta", "gamma", "older")] == [["p"], ["p"], []]
     index.apply(passages("p", "delta", version_us=3), [])
@@ -288,7 +273,7 @@ def batch_of(events):
 @given(st.lists(UPSERT | REMOVAL, max_size=12), st.data())
 def test_any_interleaving_ends_as_the_rule_says(shared, events, data):
     index = shared
-    index.expire(10**14)
+    clear(index)
     position = 0
     while position < len(events):  # in batches of any size: posts first, then removals, as `apply` takes them
         batch = batch_of(events[position : position + data.draw(st.integers(1, 4))])
@@ -307,8 +292,8 @@ def test_any_interleaving_ends_as_the_rule_says(shared, events, data):
         (post_id, number, text) for post_id, texts in live.items() for number, text in enumerate(texts)
     }
     assert index.present(["a", "b"]) == set(live)
-    entries = index._entries({"a", "b"})
-    assert {post_id: entry.version_us for post_id, entry in entries.items()} == {
+    held_entries = entries(index.hot, {"a", "b"})
+    assert {post_id: entry.version_us for post_id, entry in held_entries.items()} == {
         post_id: version for post_id, (version, _) in expected.items()
     }
 
@@ -334,7 +319,7 @@ def test_a_bad_passage_is_named_and_the_rest_can_be_applied_without_it(index, sp
         index.apply([good, spoil(bad), also_good], [Removal("gone", 1)])
     assert set(caught.value.reasons) == {"bad"}
     assert "text" not in str(caught.value)
-    assert index.count() == 0
+    assert count(index) == 0
     batch = [p for p in (good, bad, also_good) if p.post.id not in caught.value.reasons]
     assert index.apply(batch, []).applied == 2
     assert set(words(index, "text")) == {"good", "fine"}
@@ -365,11 +350,11 @@ def test_slices_keep_order_and_never_cut_a_version():
 # -- the folder
 
 
-def test_everything_is_there_after_a_clean_restart(tmp_path):
-    index = EdgeIndex(tmp_path)
+def test_everything_is_there_after_a_clean_restart(index_folder):
+    index = EdgeIndex(index_folder)
     index.apply(passages("p", "harbour bridge"), [Removal("gone", 5)])
     index.close()
-    again = EdgeIndex(tmp_path)
+    again = EdgeIndex(index_folder)
     assert words(again, "bridge") == ["p"]
     assert again.apply(passages("gone", "text", version_us=5), []).stale == 1
     again.close()
@@ -396,9 +381,9 @@ sys.stdin.read()
 """
 
 
-def test_a_killed_owner_loses_nothing_it_had_applied(tmp_path):
+def test_a_killed_owner_loses_nothing_it_had_applied(index_folder):
     owner = subprocess.Popen(
-        [sys.executable, "-c", OWNER, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", OWNER, str(index_folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert owner.stdout and owner.stdin
     done = next(int(line) for line in owner.stdout if int(line) >= 290)
@@ -406,7 +391,7 @@ def test_a_killed_owner_loses_nothing_it_had_applied(tmp_path):
     owner.wait()
     owner.stdin.close()
     owner.stdout.close()
-    index = EdgeIndex(tmp_path)
+    index = EdgeIndex(index_folder)
     removed = [i for i in range(done + 1) if i % 3 == 0 and i % 5 != 1]
     assert index.present([f"p{i}" for i in range(done + 1)]) == {f"p{i}" for i in range(done + 1) if i not in removed}
     for i in (0, 1, 2, 149, 150, 151, done):
@@ -423,9 +408,9 @@ def test_a_second_owner_is_refused(index, folder):
         EdgeIndex(folder)
 
 
-def test_another_dimension_is_refused(tmp_path, empty):
-    with pytest.raises(IndexUnusable, match="expected vector size"):
-        EdgeIndex(shutil.copytree(empty, tmp_path / "index"), dim=DIM * 2)
+def test_another_dimension_is_refused(folder, shared):
+    with pytest.raises(IndexUnusable, match="holds vectors of 384 dimensions, not 768"):
+        EdgeIndex(folder, dim=DIM * 2)
 
 
 def test_a_foreign_folder_and_a_file_are_refused_and_left_alone(tmp_path):
@@ -436,13 +421,18 @@ def test_a_foreign_folder_and_a_file_are_refused_and_left_alone(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
-@pytest.mark.parametrize("damage", ["config", "segment", "missing"])
-def test_a_damaged_index_is_refused(tmp_path, empty, damage):
-    folder = shutil.copytree(empty, tmp_path / "index")
+@pytest.mark.parametrize("damage", ["config", "segment", "missing", "layout", "current"])
+def test_a_damaged_index_is_refused(index_folder, damage):
+    folder = index_folder
+    EdgeIndex(folder).close()
     if damage == "config":
-        (folder / "edge_config.json").write_text("{")
+        (folder / "hot" / "1" / "edge_config.json").write_text("{")
+    elif damage == "layout":
+        (folder / "layout.json").write_text("[]")
+    elif damage == "current":
+        (folder / "hot" / "CURRENT").write_text("7")
     else:
-        for path in (folder / "segments").rglob("segment.json"):
+        for path in (folder / "hot").rglob("segment.json"):
             path.write_text("not json") if damage == "segment" else path.unlink()
     with pytest.raises(IndexUnusable, match=str(folder)):
         EdgeIndex(folder)
@@ -460,7 +450,7 @@ def test_a_removal_takes_the_reposts_of_the_post_with_it(index):
     index.apply([*repost("r3", "x"), *passages("z", "bridge")], [])
     assert index.apply([], [Removal("x", 2, "screened", if_newer=True)]).removed == 1
     assert set(words(index, "bridge closed today")) == {"r2", "z"}
-    assert (index.present(["x", "r1", "r2", "r3", "z"]), index.count()) == ({"r2", "z"}, 2)
+    assert (index.present(["x", "r1", "r2", "r3", "z"]), count(index)) == ({"r2", "z"}, 2)
 
 
 def test_a_removal_that_is_not_obeyed_leaves_the_reposts(index):
@@ -473,9 +463,10 @@ def test_a_repost_of_a_removed_post_is_refused_until_the_post_is_back(index):
     index.apply([], [Removal("x", 2)])
     index.apply(repost("r", "x"), [])
     assert index.present(["r"]) == set()
-    index.apply(passages("r", "words of its own"), [])
-    index.apply(repost("r", "x", version_us=2), [])
-    assert index.present(["r"]) == set() and index.count() == 0
+    assert index.apply(passages("r", "words of its own"), []).stale == 1
+    index.apply(passages("r", "words of its own", version_us=2), [])
+    index.apply(repost("r", "x", version_us=3), [])
+    assert index.present(["r"]) == set() and count(index) == 0
     index.apply([*repost("s", "x"), *passages("x", "harbour bridge", version_us=3), *repost("t", "x")], [])
     assert index.present(["x", "s", "t"]) == {"x", "s", "t"}
 
@@ -488,22 +479,41 @@ def test_a_repost_in_the_batch_of_the_removal_does_not_outlive_it(index):
 # -- age
 
 
+HOUR_MS = 3_600_000
+WINDOW_MS = 72 * HOUR_MS
+
+
+def grow_old(index, now_ms):
+    while index.age(now_ms):
+        pass
+
+
 def test_expiry_takes_old_posts_and_keeps_young_ones_and_their_removals(index):
     index.apply(passages("old", "bridge", "second piece", ms=NOW_MS - 10), [])
     index.apply(passages("young", "bridge", ms=NOW_MS), [Removal("gone", NOW_MS * 1000)])
-    assert index.newest_ms() == NOW_MS
-    assert index.expire(NOW_MS) == 1
+    assert index.summary().newest_ms == NOW_MS
+    grow_old(index, NOW_MS + WINDOW_MS)
     assert (words(index, "bridge"), words(index, "second piece")) == (["young"], [])
-    assert (index.count(), index.present(["old", "young"])) == (1, {"young"})
+    assert (count(index), index.present(["old", "young"])) == (1, {"young"})
     assert index.apply(passages("gone", "text", version_us=NOW_MS * 1000), []).stale == 1
-    assert index.expire(NOW_MS) == 0
+
+
+def test_more_posts_than_there_may_be_lose_the_oldest(index_folder):
+    index = EdgeIndex(index_folder, max_posts=3, clock=lambda: NOW_MS)
+    for i in (4, 1, 3, 0, 2):
+        index.apply(passages(f"p{i}", "bridge", "and more", ms=NOW_MS - i), [Removal(f"gone{i}", 1)])
+    grow_old(index, NOW_MS)
+    assert set(words(index, "bridge")) == {"p0", "p1", "p2"}
+    assert index.present(["p3", "p4"]) == set()
+    assert index.summary().removals == 5
+    index.close()
 
 
 def test_removals_are_forgotten_long_after_their_posts(index):
     """Counted from the removal: what it takes away is often old, and may come late."""
     index.apply([], [Removal("gone", 1)])
-    week_ms = 7 * 24 * 3_600_000
-    index.expire(NOW_MS + week_ms)
+    week_ms = 7 * 24 * HOUR_MS
+    grow_old(index, NOW_MS + week_ms)
     assert index.apply(passages("gone", "text", version_us=1), []).stale == 1
-    index.expire(NOW_MS + 2 * week_ms)
+    grow_old(index, NOW_MS + 2 * week_ms)
     assert index.apply(passages("gone", "text", version_us=1), []).applied == 1
