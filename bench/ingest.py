@@ -1,28 +1,49 @@
-"""Freshness: from the moment a post is handed to the producer to the first search that returns it.
+"""How fast posts become findable, how many a second, and what a search costs meanwhile.
 
-Against the whole service (`serve run services.app`), at a steady rate, through the embedded broker, the screen, the
+Against the whole service (`serve run services.app`), through the broker, the screen, the language detector, the
 embedder and the index; the search is the Retriever's own.
 
-    python -m bench.ingest [--quick] [--rate 20] [--seconds 60]
+* freshness: from the moment a post is handed to the producer to the first search that returns it, at a steady rate.
+* drain: a backlog of real tweets that was published before the service started; searches beside it, and afterwards.
+* peers: sentence-transformers on the same tweets, one at a time and in its default batches of 32, in float32 on all
+  cores; it only embeds, the drain does everything. And this project's embedder alone, in the turns of the service.
+
+    python -m bench.ingest [--quick] [--only freshness,drain,peers] [--data ../shared/data]
 """
 
 import argparse
 import asyncio
+import gzip
 import json
+import os
 import random
 import tempfile
 import time
 import uuid
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import ray
 from aiokafka import AIOKafkaProducer
 from ray import serve
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from bench.embed_peers import Peers, measure_peers
 from bench.figures import figure, hardware, median, percentile, say
-from tests.e2e.running import Service, service
+from ingest.ask import Ask
+from ingest.broker import EmbeddedBroker
+from tests.e2e.running import Service, free_port, service
 
+PARTS = ("freshness", "drain", "peers")
+RATES = (20.0, 100.0)
+BACKLOG, QUICK_BACKLOG = 100_000, 6_000
+SETTLED = 0.02  # of the backlog: by then the model is loaded and the group joined
+AUTHORS = 20_000
+TOPIC = "posts"
+QUERY_EVERY_S = 0.1
 WORDS = (
     "harbour",
     "bridge",
@@ -37,6 +58,16 @@ WORDS = (
     "power",
     "queue",
 )
+QUESTIONS = (
+    "Which bridges are closed after the floods?",
+    "How many people died in the train crash?",
+    "Where can people give blood in Boston?",
+    "typhoon damage in the Philippines",
+    "What do witnesses say about the explosion?",
+    "evacuation of Alberta towns",
+    "terremoto en Guatemala v\u00edctimas",
+    "Is the airport open again?",
+)
 
 
 def post(id: str, number: int, rng: random.Random) -> dict[str, Any]:
@@ -45,6 +76,21 @@ def post(id: str, number: int, rng: random.Random) -> dict[str, Any]:
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     text = f"{word} reports: {' '.join(rng.choices(WORDS, k=20))}."
     return {"id": f"bench:{id}", "text": text, "created_at": now, "author": {"id": f"a{number % 500}"}}
+
+
+@contextmanager
+def running_service(**settings: str) -> Iterator[Service]:
+    """Ready, and with Ray connected to it."""
+    with (
+        tempfile.TemporaryDirectory(prefix="gsb") as folder,
+        service(Path(folder) / "data", GROUNDSWELL_FEED__SOURCE="none", **settings) as running,
+    ):
+        running.wait_until_ready()
+        ray.init(address=running.ray_address(), namespace="serve", log_to_driver=False)
+        try:
+            yield running
+        finally:
+            ray.shutdown()
 
 
 async def produce(brokers: str, rate: float, seconds: float, sent: dict[str, tuple[float, str]]) -> None:
@@ -57,7 +103,7 @@ async def produce(brokers: str, rate: float, seconds: float, sent: dict[str, tup
             await asyncio.sleep(max(0.0, started + number / rate - time.perf_counter()))
             made = post(f"{run}:{number}", number, rng)
             sent[made["id"]] = (time.perf_counter(), made["text"])
-            await producer.send("posts", json.dumps(made).encode(), made["id"].encode())
+            await producer.send(TOPIC, json.dumps(made).encode(), made["id"].encode())
     finally:
         await producer.stop()
 
@@ -74,14 +120,14 @@ async def probe(retriever: Any, sent: dict[str, tuple[float, str]], seconds: flo
             continue
         last = newest
         at, text = sent[newest]
-        while newest not in {found.post_id for found in await retriever.search.remote(text, 5)}:
+        while newest not in {match.post_id for match in (await retriever.search.remote(Ask(text, 5))).matches}:
             if time.perf_counter() - at > 30:
                 raise SystemExit(f"post {newest} was not found in 30 s")
         ages.append((time.perf_counter() - at) * 1000)
     return ages
 
 
-async def measure(running: Service, rate: float, seconds: float) -> list[float]:
+async def freshness(running: Service, rate: float, seconds: float) -> list[float]:
     retriever = serve.get_deployment_handle("Retriever", "default")
     sent: dict[str, tuple[float, str]] = {}
     await produce(running.brokers, 20, 2, {})
@@ -92,24 +138,134 @@ async def measure(running: Service, rate: float, seconds: float) -> list[float]:
     return ages
 
 
+def tweets(data: Path) -> list[str]:
+    texts = []
+    for name in ("t6", "t26"):
+        with gzip.open(data / f"retrieval/crisislex/{name}.jsonl.gz", "rt") as lines:
+            texts += [json.loads(line)["text"] for line in lines]
+    random.Random(7).shuffle(texts)
+    return texts
+
+
+@asynccontextmanager
+async def backlog(texts: Sequence[str], count: int) -> AsyncIterator[str]:
+    """A broker whose topic holds so many posts; its address. Texts are used again when there are too few."""
+    ready_made = Path(os.environ.get("GROUNDSWELL_DATA_DIR", Path.home() / ".local/share/groundswell"))
+    broker = EmbeddedBroker(ready_made / "bin/tansu", free_port())
+    await broker.start()
+    producer = AIOKafkaProducer(bootstrap_servers=broker.address, linger_ms=20)
+    await producer.start()
+    try:
+        started_s, rng = time.time(), random.Random(7)
+        for number in range(count):
+            author = rng.randrange(AUTHORS)
+            created = time.gmtime(started_s - (count - number) * 0.1)
+            made = {
+                "id": f"crisislex:{number}",
+                "text": texts[number % len(texts)],
+                "created_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", created),
+                "author": {"id": str(author), "handle": f"user{author}", "name": f"User {author}"},
+            }
+            await producer.send(TOPIC, json.dumps(made).encode(), made["id"].encode())
+        await producer.flush()
+        yield broker.address
+    finally:
+        await producer.stop()
+        await broker.stop()
+
+
+async def searches(retriever: Any, until: asyncio.Event, found_ms: list[float]) -> None:
+    for number in range(10**9):
+        if until.is_set():
+            return
+        started = time.perf_counter()
+        await retriever.search.remote(Ask(QUESTIONS[number % len(QUESTIONS)]))
+        found_ms.append((time.perf_counter() - started) * 1000)
+        await asyncio.sleep(max(0.0, QUERY_EVERY_S - found_ms[-1] / 1000))
+
+
+async def drain(count: int) -> tuple[float, list[float], list[float]]:
+    """Posts/s, and milliseconds of searches beside it and afterwards."""
+    ingester = serve.get_deployment_handle("Ingester", "default")
+    retriever = serve.get_deployment_handle("Retriever", "default")
+    ended, quiet = asyncio.Event(), asyncio.Event()
+    beside: list[float] = []
+    afterwards: list[float] = []
+    first: tuple[float, int] | None = None
+    columns = (TextColumn("backlog"), BarColumn(), MofNCompleteColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        bar = progress.add_task("backlog", total=count)
+        searching = asyncio.create_task(searches(retriever, ended, beside))
+        while True:
+            stats = await ingester.stats.remote()
+            done = stats.records - stats.records_in_flight
+            progress.update(bar, completed=done)
+            if first is None and done >= SETTLED * count:
+                first = (time.perf_counter(), done)
+                beside.clear()
+            if done >= count:
+                break
+            await asyncio.sleep(0.2)
+        assert first is not None
+        per_s = (count - first[1]) / (time.perf_counter() - first[0])
+    ended.set()
+    await searching
+    asyncio.get_running_loop().call_later(min(30.0, count / 1000), quiet.set)
+    await searches(retriever, quiet, afterwards)
+    return per_s, beside, afterwards
+
+
+async def drained(texts: Sequence[str], count: int) -> tuple[float, list[float], list[float]]:
+    async with backlog(texts, count) as brokers:
+        say(f"{count:,} posts wait on the topic")
+        starting = running_service(GROUNDSWELL_FEED__BROKERS=brokers)
+        await asyncio.to_thread(starting.__enter__)
+        try:
+            return await drain(count)
+        finally:
+            await asyncio.to_thread(starting.__exit__, None, None, None)
+
+
+def report_freshness(quick: bool) -> None:
+    with running_service() as running:
+        for rate in RATES:
+            ages = asyncio.run(freshness(running, rate, 10.0 if quick else 60.0))
+            say(f"{len(ages)} posts followed at {rate:.0f} posts/s")
+            for name, value in (("p50", median(ages)), ("p99", percentile(ages, 0.99))):
+                figure(f"freshness.{name}", value, "ms", rate=rate, runs=len(ages), quick=quick)
+
+
+def report_drain(texts: Sequence[str], peers: Peers | None, quick: bool) -> None:
+    count = QUICK_BACKLOG if quick else BACKLOG
+    per_s, beside, afterwards = asyncio.run(drained(texts, count))
+    for peer, theirs in peers.rates.items() if peers else [("", 0.0)]:
+        about = {"peer": peer, "theirs": theirs} if peers else {}
+        figure("ingest.posts_per_s", per_s, "posts/s", posts=count, **about, runs=1, quick=quick)
+    for draining, found_ms in ((True, beside), (False, afterwards)):
+        for name, value in (("p50", median(found_ms)), ("p99", percentile(found_ms, 0.99))):
+            figure(f"ingest.query_ms.{name}", value, "ms", draining=draining, runs=len(found_ms), quick=quick)
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--rate", type=float, default=20)
-    parser.add_argument("--seconds", type=float, default=60)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer posts, shorter")
+    parser.add_argument("--only", default=",".join(PARTS), help=f"some of {', '.join(PARTS)}")
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="the folder that holds retrieval/")
+    parser.add_argument("--model", type=Path, default=Path.home() / ".local/share/groundswell/models/all-minilm-l6-v2")
     given = parser.parse_args()
-    seconds = 10.0 if given.quick else given.seconds
-    with (
-        tempfile.TemporaryDirectory(prefix="gsb") as folder,
-        service(Path(folder) / "data", GROUNDSWELL_FEED__SOURCE="none") as running,
-    ):
-        running.wait_until_ready()
-        ray.init(address=running.ray_address(), namespace="serve", log_to_driver=False)
-        ages = asyncio.run(measure(running, given.rate, seconds))
-        ray.shutdown()
-    say(f"{len(ages)} posts followed on {hardware()}")
-    for name, value in (("p50", median(ages)), ("p99", percentile(ages, 0.99))):
-        figure(f"freshness.{name}", value, "ms", rate=given.rate, runs=len(ages), quick=given.quick)
+    parts = given.only.split(",")
+    if unknown := set(parts) - set(PARTS):
+        parser.error(f"no such part: {', '.join(sorted(unknown))}")
+    say(hardware())
+    if "freshness" in parts:
+        report_freshness(given.quick)
+    if not (given.data / "retrieval/crisislex").is_dir():
+        say(f"{given.data}/retrieval/crisislex is absent: no drain and no peers")
+        return
+    texts = tweets(given.data)
+    peers = measure_peers(given.model, texts, given.quick) if "peers" in parts else None
+    if "drain" in parts:
+        report_drain(texts, peers, given.quick)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,19 @@
-"""Which posts say the same: exact repeats and reposts of one post. Knows no index and no ranking."""
+"""Which posts say the same: repeats, near repeats and reposts of one post. Knows no index and no ranking."""
 
 import unicodedata
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from hashlib import blake2b
 
 import regex
 
+from ingest.near_duplicates import near_duplicates
 from ingest.post import Match
 
 URL = regex.compile(r"https?://\S+|www\.\S+")
+INVISIBLE = regex.compile(r"[\p{Cf}\p{Variation_Selector}]+")  # zero-width marks: a way to make a copy look new
 LEAD = regex.compile(r"^(?:rt\s+@[\w.@-]+\s*:?\s*|[.]?@[\w.@-]+\s+)+")  # "RT @ana: ", "@ana @ben "
+RETWEET = regex.compile(r"rt\s+@[\w.@-]+")
 
 Key = tuple[str, str]
 
@@ -19,22 +23,44 @@ def repeat_key(text: str) -> str:
 
     A text that is nothing but these is equal only to itself.
     """
-    folded = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+    folded = " ".join(INVISIBLE.sub("", unicodedata.normalize("NFKC", text)).casefold().split())
     bare = " ".join(URL.sub(" ", LEAD.sub("", folded)).split())
     return bare or folded
 
 
-def collapse(matches: Sequence[Match]) -> list[Match]:
-    """One match for each thing said, best first as given.
+def saying(text: str) -> str:
+    """A hash of `repeat_key`: what an index keeps to find the same words again. "" for a text without any."""
+    key = repeat_key(text)
+    return blake2b(key.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest() if key else ""
 
-    Kept is the earliest post that is no repost; it takes the best score of those it stands for. `repeats` counts the
-    posts, `why["authors"]` the different authors among them. Pieces of one post count once.
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What several of the matches say. `match` stands for them; `others` are the rest, pieces of one post left out."""
+
+    match: Match
+    others: tuple[Match, ...] = ()
+
+    @property
+    def members(self) -> tuple[Match, ...]:
+        return self.match, *self.others
+
+
+def is_retweet(text: str) -> bool:
+    """Somebody else's words, marked by hand: "RT @ana: ..."."""
+    return RETWEET.match(text.lstrip().casefold()) is not None
+
+
+def collapse(matches: Sequence[Match]) -> list[Said]:
+    """One for each thing said, best first as given: the same post, its reposts, the same words, nearly the same words.
+
+    The earliest post that is no repost stands for the others, with the best score of them all and why it has that.
     """
-    return [_stand_for(group) for group in _groups(matches)]
+    return [_said(group) for group in _groups(matches)]
 
 
 def _groups(matches: Sequence[Match]) -> Iterable[list[Match]]:
-    """Joined by the same post (its pieces, its reposts) or by the same text; in order of their first member."""
+    """In order of their first member."""
     joined: dict[Key, Key] = {}
 
     def find(key: Key) -> Key:
@@ -44,22 +70,23 @@ def _groups(matches: Sequence[Match]) -> Iterable[list[Match]]:
 
     for match in matches:
         post = find(("post", match.post_id))
-        for key in (("post", match.repost_of or match.post_id), ("text", repeat_key(match.text))):
+        words = match.saying or saying(match.text) or match.post_id
+        for key in (("post", match.repost_of or match.post_id), ("text", words)):
             joined[find(key)] = post
+    for one, other in near_duplicates([match.text for match in matches]):
+        joined[find(("post", matches[one].post_id))] = find(("post", matches[other].post_id))
     groups: dict[Key, list[Match]] = {}
     for match in matches:
         groups.setdefault(find(("post", match.post_id)), []).append(match)
     return groups.values()
 
 
-def _stand_for(group: list[Match]) -> Match:
+def _said(group: list[Match]) -> Said:
     best = max(group, key=lambda match: match.score)
-    first = min(group, key=lambda match: (match.repost_of is not None, match.sort_ms, match.post_id))
-    piece = max((match for match in group if match.post_id == first.post_id), key=lambda match: match.score)
-    authors = {(match.source, match.author_id) for match in group}
-    return replace(
-        piece,
-        score=best.score,
-        repeats=len({match.post_id for match in group}),
-        why={**best.why, "authors": float(len(authors))},
+    pieces: dict[str, Match] = {}  # the best of each post
+    for match in sorted(group, key=lambda match: -match.score):
+        pieces.setdefault(match.post_id, match)
+    first, *others = sorted(
+        pieces.values(), key=lambda match: (match.repost_of is not None, match.sort_ms, match.post_id)
     )
+    return Said(replace(first, score=best.score, why=best.why), tuple(others))

@@ -25,11 +25,11 @@ class Refused(ValueError):
         return f"{self.reason}: {self.detail}" if self.detail else self.reason
 
 
-def parse(value: bytes) -> dict[str, Any]:
+def parse(value: bytes, *, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
     """Raises Refused: null, too_large, too_deep, utf8, json."""
     if not value or value.strip() == b"null":
         raise Refused("null", "an empty value or the word null; a deletion is a null value")
-    if len(value) > MAX_BYTES:
+    if len(value) > max_bytes:
         raise Refused("too_large")
     if value.count(b"[") + value.count(b"{") > MAX_DEPTH and _depth(value) > MAX_DEPTH:
         raise Refused("too_deep")

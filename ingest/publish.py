@@ -1,9 +1,8 @@
-"""Posts and removals -> the topic, each checked by the rules of the topic before it is sent and acknowledged after."""
+"""Records -> the topic, each checked by the rules of the topic before it is sent and acknowledged after."""
 
-import json
 import time
 from asyncio import Future
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -11,15 +10,15 @@ from typing import Any, Self
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
-from ingest.feed import ensure_topic, plain_producer
+from ingest.kafka import ensure_topic, plain_producer, stop
 from ingest.payload import Refused
-from ingest.post import Malformed, Post, Removal
-from ingest.record import decode, encode
+from ingest.post import AccountChange, Malformed, Post, Removal
+from ingest.record import decode, encode, json_bytes
 from ingest.sources.jsonl import BadLine, Event
-from ingest.versions import time_text
 
 WINDOW = 500  # sent and not yet acknowledged, at most
-_SCHEMA = ("v", b"1")
+
+Sent = Post | Removal | AccountChange
 
 
 class BrokerUnreachable(ConnectionError):
@@ -35,7 +34,7 @@ class BrokerUnreachable(ConnectionError):
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What became of a source. `posts` and `removals` were acknowledged, `refused` were not sent.
+    """What became of a file. `posts`, `removals` and `accounts` were acknowledged, `refused` were not sent.
 
     A post without text or without consent counts as a removal: that is what it does.
     """
@@ -43,6 +42,7 @@ class Published:
     posts: int = 0
     removals: int = 0
     refused: list[BadLine] = field(default_factory=list)
+    accounts: int = 0
 
 
 class Publisher:
@@ -54,19 +54,28 @@ class Publisher:
 
     async def start(self) -> None:
         """Creates the topic if it is missing. Raises BrokerUnreachable."""
+        assert self._producer is None, "started already"
+        await self.ensure_topic()
         producer = plain_producer(self._brokers.split(","))
         try:
-            await ensure_topic(self._brokers.split(","), self._topic)
             await producer.start()
-        except KafkaError as error:
-            await producer.stop()
+        except (KafkaError, OSError) as error:
+            await stop(producer)
             raise BrokerUnreachable(self._brokers, type(error).__name__) from error
         self._producer = producer
 
+    async def ensure_topic(self) -> None:
+        """Raises BrokerUnreachable."""
+        try:
+            await ensure_topic(self._brokers.split(","), self._topic)
+        except (KafkaError, OSError) as error:
+            raise BrokerUnreachable(self._brokers, type(error).__name__) from error
+
     async def close(self) -> None:
+        """What is still unsent is sent, if the broker can be reached."""
         producer, self._producer = self._producer, None
         if producer is not None:
-            await producer.stop()
+            await stop(producer)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -75,14 +84,14 @@ class Publisher:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def publish(self, post: Post | Mapping[str, Any]) -> Post | Removal:
-        """A post, a topic object, or `{"id": ..., "deleted": true}`; returns how the topic's readers will see it.
+    async def publish(self, record: Sent | Mapping[str, Any]) -> Sent:
+        """A record, or a topic object (docs/feed.md); returns how the topic's readers will see it.
 
         Raises Refused (by the topic's rules; nothing was sent), BrokerUnreachable (not acknowledged).
         """
-        record, sent = await self._send(encode(post) if isinstance(post, Post) else post)
-        await self._acknowledged(sent)
-        return record
+        seen, acknowledged = await self.send(record)
+        await self.acknowledged(acknowledged)
+        return seen
 
     async def remove(self, post_id: str, version: str | None = None) -> Removal:
         """`version` as in docs/feed.md; None removes whatever is there. Raises Refused, BrokerUnreachable."""
@@ -99,7 +108,7 @@ class Publisher:
 
         Raises BrokerUnreachable.
         """
-        posts = removals = 0
+        counts: Counter[type] = Counter()
         refused: list[BadLine] = []
         pending: deque[Future[Any]] = deque()
         async for event in _each(events):
@@ -107,45 +116,50 @@ class Publisher:
                 refused.append(event)
             else:
                 try:
-                    record, sent = await self._send(event.value)
+                    record, sent = await self.send(event.value)
                 except Refused as error:
                     refused.append(BadLine(event.number, str(error)))
                 else:
                     pending.append(sent)
-                    posts, removals = posts + isinstance(record, Post), removals + isinstance(record, Removal)
+                    counts[type(record)] += 1
             while pending and (pending[0].done() or len(pending) > WINDOW):
-                await self._acknowledged(pending.popleft())
+                await self.acknowledged(pending.popleft())
             progress(event)
         while pending:
-            await self._acknowledged(pending.popleft())
-        return Published(posts, removals, refused)
+            await self.acknowledged(pending.popleft())
+        return Published(counts[Post], counts[Removal], refused, counts[AccountChange])
 
-    async def _send(self, value: Mapping[str, Any]) -> tuple[Post | Removal, "Future[Any]"]:
+    async def send(self, record: Sent | Mapping[str, Any]) -> tuple[Sent, "Future[Any]"]:
+        """As `publish`, without waiting: what comes is for `acknowledged`. What is sent is what readers make of it, so
+        that no text travels without consent. Raises Refused, BrokerUnreachable (not even taken to be sent)."""
         assert self._producer is not None, "not started"
         now_ms = time.time_ns() // 1_000_000
-        content = _json(value)
-        record = decode(None, content, timestamp_ms=now_ms, received_ms=now_ms)
-        if isinstance(record, Malformed):
-            raise Refused(record.reason, record.detail)
-        post_id = record.id if isinstance(record, Post) else record.post_id
-        headers = [_SCHEMA]
-        if isinstance(record, Removal) and record.reason == "deleted":
-            if record.if_newer:
-                headers.append(("version", time_text(record.version_us).encode()))
-            sent_content = None
-        else:
-            sent_content = content
+        key, value, headers = (None, json_bytes(record), []) if isinstance(record, Mapping) else encode(record)
+        timestamp_ms = _timestamp_ms(record, now_ms)
+        seen = decode(key, value, headers, timestamp_ms=timestamp_ms, received_ms=now_ms)
+        if isinstance(seen, Malformed):
+            raise Refused(seen.reason, seen.detail)
+        key, value, headers = encode(seen)
+        timestamp_ms = _timestamp_ms(seen, now_ms)
         try:
-            sent = await self._producer.send(self._topic, sent_content, post_id.encode(), headers=headers)
-        except KafkaError as error:
+            sent = await self._producer.send(self._topic, value, key, headers=headers, timestamp_ms=timestamp_ms)
+        except (KafkaError, OSError) as error:
             raise BrokerUnreachable(self._brokers, type(error).__name__) from error
-        return record, sent
+        sent.add_done_callback(lambda done: done.cancelled() or done.exception())  # its waiter may have gone
+        return seen, sent
 
-    async def _acknowledged(self, sent: "Future[Any]") -> None:
+    async def acknowledged(self, sent: "Future[Any]") -> None:
+        """Raises BrokerUnreachable."""
         try:
             await sent
         except KafkaError as error:
             raise BrokerUnreachable(self._brokers, type(error).__name__) from error
+
+
+def _timestamp_ms(record: Sent | Mapping[str, Any], now_ms: int) -> int:
+    """That of a removal which states no version is its place in the order: not before the moment that it names."""
+    is_guessed = isinstance(record, Removal) and not record.if_newer
+    return -(-record.version_us // 1000) if isinstance(record, Removal) and is_guessed else now_ms
 
 
 async def _each(events: AsyncIterable[Event | BadLine] | Iterable[Event | BadLine]) -> AsyncIterator[Event | BadLine]:
@@ -155,12 +169,3 @@ async def _each(events: AsyncIterable[Event | BadLine] | Iterable[Event | BadLin
     else:
         for event in events:
             yield event
-
-
-def _json(value: Mapping[str, Any]) -> bytes:
-    try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
-    except UnicodeEncodeError:  # a lone surrogate: escaped, so that the reader's rule for it applies
-        return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
-    except (ValueError, RecursionError):
-        raise Refused("json") from None

@@ -1,29 +1,22 @@
-"""One Kafka record of the topic <-> a post or its removal. docs/feed.md is its specification. Knows no broker."""
+"""One Kafka record of the topic <-> a post, its removal, or a change of an account. docs/feed.md is its specification.
 
-import re
+Knows no broker.
+"""
+
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
-from urllib.parse import urlsplit
-
-from pydantic import ValidationError
+from typing import Any
 
 from ingest.payload import Refused, parse
-from ingest.post import Author, Malformed, Post, Record, Removal
-from ingest.shape import PostJson, count_unknown, shortened
-from ingest.shape import post_id as post_id_of
+from ingest.post import AccountChange, Malformed, Post, Record, Removal
+from ingest.shape import is_reason
+from ingest.topic_object import ACCOUNT_KEY, read_object, readable_key, source_of
 from ingest.versions import time_text, time_us, version_us
 
-MAX_TEXT = 20_000  # code points; the rest of a longer text is not searchable
-MAX_URL = 2048
-
 Headers = Sequence[tuple[str, bytes | None]]
-T = TypeVar("T")
 
-_LANG = re.compile(r"[A-Za-z]{1,8}(?:-[A-Za-z0-9]{1,8})*", re.ASCII)
-_SOURCE = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,39}", re.ASCII)
-_URL_BREAKS = re.compile(r"[\s\x00-\x20\x7f-\x9f\"<>`{}|\\^\u202a-\u202e\u2066-\u2069]")
-_INVISIBLE = "\u00ad\u061c\u180e\u200b\u200c\u200d\u200e\u200f\u2060\ufeff"
+_LAST_US = time_us("9999-12-31T23:59:59.999999Z")
 
 
 def decode(
@@ -37,15 +30,17 @@ def decode(
 ) -> Record:
     """Never raises on what comes from the topic. `dropped` counts, by field, what was left out of accepted records.
 
-    An object with `"deleted": true` is a deletion too, for producers that cannot send a null value.
+    A post that does not say when it was received was received when its record was written, so that one which waited in
+    a backlog is not taken for one that is dated back; when it came, if the record has no time or one in the future.
     """
     left_out: Counter[str] = Counter()
-    event_us = (timestamp_ms if timestamp_ms > 0 else received_ms) * 1000
+    event_us = min((timestamp_ms if timestamp_ms > 0 else received_ms) * 1000, _LAST_US)
+    arrived_ms = timestamp_ms if 0 < timestamp_ms <= received_ms else received_ms
     try:
         if value is None:
             record: Record = _tombstone(key, headers, event_us, left_out)
         else:
-            record = _version_of_a_post(key, parse(value), event_us, received_ms, left_out)
+            record = read_object(key, parse(value), event_us, arrived_ms, left_out)
     except Refused as refused:
         return Malformed(refused.reason, refused.detail)
     if dropped is not None:
@@ -53,8 +48,41 @@ def decode(
     return record
 
 
-def encode(post: Post) -> dict[str, Any]:
-    """The topic object of a post; `decode` gives the same post back."""
+def encode(record: Post | Removal | AccountChange) -> tuple[bytes, bytes | None, list[tuple[str, bytes | None]]]:
+    """Key, value and headers, from which `decode` makes the same again.
+
+    The place in the order of a removal that states no version is the record's own time, which goes with them.
+    """
+    headers: list[tuple[str, bytes | None]] = [("v", b"1")]
+    if isinstance(record, Post):
+        key, value = record.id, json_bytes(_post_object(record))
+        headers += [("op", b"upsert"), ("source", record.source.encode()), _version(record)]
+    elif isinstance(record, AccountChange):
+        key = f"{ACCOUNT_KEY}{record.source}:{record.author_id}"
+        value = json_bytes(_account_object(record))
+        headers += [("op", b"account"), ("source", record.source.encode()), _version(record)]
+    else:
+        key, value = record.post_id, None
+        headers += [("op", b"delete"), ("source", source_of(key).encode()), ("reason", record.reason.encode())]
+        headers += [_version(record)] if record.if_newer else []
+    return key.encode("utf-8", "surrogatepass"), value, headers
+
+
+def json_bytes(value: Mapping[str, Any]) -> bytes:
+    """Raises Refused for what is not JSON."""
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:  # a lone surrogate: escaped, so that the reader's rule for it applies
+        return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
+    except (ValueError, TypeError, RecursionError):
+        raise Refused("json") from None
+
+
+def _version(record: Post | Removal | AccountChange) -> tuple[str, bytes]:
+    return "version", time_text(record.version_us).encode()
+
+
+def _post_object(post: Post) -> dict[str, Any]:
     return {
         "id": post.id,
         "source": post.source,
@@ -68,6 +96,10 @@ def encode(post: Post) -> dict[str, Any]:
         "reply_to": post.reply_to,
         "quote_of": post.quote_of,
         "repost_of": post.repost_of,
+        "conversation": post.conversation,
+        "received_at": time_text(post.received_ms * 1000),
+        # The author's id may be a pseudonym by now (a post from the archive), which is no account.
+        "account": post.account or None,
         "labels": list(post.labels),
         "consent": {"indexable": post.indexable},
         "engagement": {
@@ -76,159 +108,42 @@ def encode(post: Post) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _account_object(change: AccountChange) -> dict[str, Any]:
+    return {
+        "account": {"source": change.source, "id": change.author_id},
+        "state": change.state,
+        "version": time_text(change.version_us),
+        "reason": change.reason,
+    }
+
+
 def _tombstone(key: bytes | None, headers: Headers, event_us: int, dropped: Counter[str]) -> Removal:
-    """A deletion is never refused for its version: one that cannot be read counts as none."""
+    """A deletion is never refused for its headers: what cannot be read counts as absent."""
     if not key:
         raise Refused("key", "a null value needs a key")
-    post_id = _readable_key(key)
-    versions = [content for name, content in headers if name in ("version", "ver") and content]
-    if not versions:
-        return Removal(post_id, event_us)
-    try:
-        return Removal(post_id, version_us(versions[-1].decode("ascii")), if_newer=True)
-    except ValueError:
-        dropped["version"] += 1
-        return Removal(post_id, event_us)
+    if key.startswith(ACCOUNT_KEY.encode()):
+        raise Refused("account", "a null value says nothing of it: send active, hidden or deleted")
+    post_id = readable_key(key)
+    reason = _header(headers, ("reason",), _reason, dropped) or "deleted"
+    version = _header(headers, ("version", "ver"), version_us, dropped)
+    if version is None:
+        return Removal(post_id, event_us, reason)
+    return Removal(post_id, version, reason, if_newer=True)
 
 
-def _version_of_a_post(
-    key: bytes | None, parsed: dict[str, Any], event_us: int, received_ms: int, dropped: Counter[str]
-) -> Post | Removal:
-    """What takes a post away is looked at first, so that no other fault of the record can keep the post findable."""
-    post_id = _checked_id(key, parsed.get("id"))
-    if parsed.get("deleted") not in (None, False):
-        return _removal(post_id, parsed, event_us, "deleted")
-    if not _may_index(parsed.get("consent")):
-        return _removal(post_id, parsed, event_us, "consent")
-    try:
-        fields = PostJson.model_validate({name: given for name, given in parsed.items() if given is not None})
-    except ValidationError as error:
-        fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        raise Refused("field", f"{'.'.join(map(str, fault['loc']))}: {fault['type']}") from None
-    created_us = _read("created_at", time_us, fields.created_at)
-    edited_us = None if fields.edited_at is None else _read("edited_at", time_us, fields.edited_at)
-    version = created_us if edited_us is None else edited_us
-    if parsed.get("version") is not None:
-        version = _read("version", version_us, parsed["version"])
-    count_unknown(parsed, dropped)
-    if not fields.text.strip().strip(_INVISIBLE).strip():
-        return Removal(post_id, version, "empty", if_newer=True)
-    return _post(post_id, version, fields, created_us // 1000, edited_us, received_ms, dropped)
-
-
-def _post(
-    post_id: str,
-    version: int,
-    fields: PostJson,
-    created_ms: int,
-    edited_us: int | None,
-    received_ms: int,
-    dropped: Counter[str],
-) -> Post:
-    author, counts = fields.author, fields.engagement
-    if len(fields.text) > MAX_TEXT:
-        dropped["text"] += 1
-    return Post(
-        id=post_id,
-        source=_kept("source", fields.source, _is_source, dropped) or _source_of(post_id),
-        version_us=version,
-        text=shortened(fields.text, MAX_TEXT),
-        created_ms=created_ms,
-        received_ms=received_ms,
-        author=Author(author.id or "", author.handle or "", author.name or ""),
-        lang=_kept("lang", fields.lang, _is_language, dropped),
-        url=_kept("url", fields.url, _is_web_url, dropped),
-        edited_ms=None if edited_us is None else edited_us // 1000,
-        reply_to=fields.reply_to,
-        quote_of=fields.quote_of,
-        repost_of=fields.repost_of,
-        labels=tuple(fields.labels),
-        likes=counts.likes or 0,
-        reposts=counts.reposts or 0,
-        replies=counts.replies or 0,
-        views=counts.views,
-    )
-
-
-def _readable_key(key: bytes) -> str:
-    try:
-        return post_id_of(key.decode("utf-8"))
-    except ValueError:
-        raise Refused("key", "not an id") from None
-
-
-def _checked_id(key: bytes | None, given: Any) -> str:
-    """A number is refused: above 2**53 somebody has rounded it already."""
-    if not isinstance(given, str):
-        raise Refused("id", "missing" if given is None else "not a string")
-    post_id = _read("id", post_id_of, given)
-    if key and _readable_key(key) != post_id:
-        raise Refused("key", "differs from the id")
-    return post_id
-
-
-def _read(name: str, read: Callable[[str], T], given: Any) -> T:
-    if not isinstance(given, str):
-        raise Refused(name, "not a string")
-    try:
-        return read(given)
-    except ValueError:
-        raise Refused(name) from None
-
-
-def _removal(post_id: str, parsed: Mapping[str, Any], event_us: int, reason: str) -> Removal:
-    """A stated version takes its place in the order of versions; a guessed one removes whatever is there.
-
-    The guess is not before the record's own time: an edit that it has overtaken must not bring the post back.
-    """
-    guess_us = event_us
-    for name, read in (("version", version_us), ("edited_at", time_us), ("created_at", time_us)):
-        if parsed.get(name) is not None:
-            try:
-                stated_us = _read(name, read, parsed[name])
-            except Refused:
-                continue
-            if name == "version":
-                return Removal(post_id, stated_us, reason, if_newer=True)
-            guess_us = max(guess_us, stated_us)
-    return Removal(post_id, guess_us, reason)
-
-
-def _may_index(consent: Any) -> bool:
-    """Absent or null is consent; anything else that is not plainly yes is a no."""
-    if consent is None:
-        return True
-    return isinstance(consent, dict) and (consent.get("indexable") is None or consent["indexable"] is True)
-
-
-def _kept(name: str, given: str | None, is_good: Callable[[str], bool], dropped: Counter[str]) -> str:
+def _header(headers: Headers, names: tuple[str, ...], read: Callable[[str], Any], dropped: Counter[str]) -> Any:
+    """The last one that says anything; None if there is none, or it cannot be read."""
+    given = [content for name, content in headers if name in names and content]
     if not given:
-        return ""
-    if is_good(given):
-        return given
-    dropped[name] += 1
-    return ""
-
-
-def _source_of(post_id: str) -> str:
-    before = post_id.partition(":")[0] if ":" in post_id else ""
-    return before if _is_source(before) else ""
-
-
-def _is_source(source: str) -> bool:
-    return _SOURCE.fullmatch(source) is not None
-
-
-def _is_language(tag: str) -> bool:
-    return len(tag) <= 35 and _LANG.fullmatch(tag) is not None
-
-
-def _is_web_url(url: str) -> bool:
-    """It becomes a link on a page: only http and https, with a host, and nothing that could break out of it."""
-    if len(url) > MAX_URL or _URL_BREAKS.search(url):
-        return False
+        return None
     try:
-        parts = urlsplit(url)
-        return parts.scheme in ("http", "https") and bool(parts.hostname)
+        return read(given[-1].decode("ascii"))
     except ValueError:
-        return False
+        dropped[names[0]] += 1
+        return None
+
+
+def _reason(label: str) -> str:
+    if not is_reason(label):
+        raise ValueError("not a label")
+    return label

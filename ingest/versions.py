@@ -4,11 +4,11 @@ Knows no JSON and no index.
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 
-from ingest.post import Post, Removal
+from ingest.post import AccountChange, Post, Removal
 
 _TIME = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,32}))?)?(?:([Zz])|([+-])(\d\d)(?::?(\d\d))?)?",
@@ -83,22 +83,45 @@ def _tid_number(text: str) -> int:
 
 
 class Newest:
-    """What a batch, read in order, leaves of each post: the rule of the index, applied before any work is spent.
+    """What a batch, read in order, leaves of each post and each account: the rule of the index, applied before any work
+    is spent.
 
     A post may end with both a removal and a newer version that follows it: the removal must be applied first.
     """
 
-    def __init__(self, records: Iterable[Post | Removal] = ()) -> None:
+    def __init__(self, records: Iterable[Post | Removal | AccountChange] = ()) -> None:
         self._posts: dict[str, Post] = {}
         self._removals: dict[str, Removal] = {}
+        self._accounts: dict[str, AccountChange] = {}
         for record in records:
             self.add(record)
 
-    def add(self, record: Post | Removal) -> None:
+    def add(self, record: Post | Removal | AccountChange) -> None:
         if isinstance(record, Post):
             self._add_post(record)
-        else:
+        elif isinstance(record, Removal):
             self._add_removal(record)
+        else:
+            self._add_account(record)
+
+    def join(self, later: "Newest") -> None:
+        """Adds what a later batch left."""
+        for change in later.accounts:
+            self._add_account(change)
+        for removal in later.removals:
+            self._add_removal(removal)
+        for post in later.posts:
+            self._add_post(post)
+
+    def overtaking(self, ahead: Sequence["Newest"]) -> list[Removal]:
+        """The removals that may be applied at once, before the batches `ahead` of this one, and once more in their
+        place: in the end the index holds the same. The others find a newer version of their post in their place."""
+        return [removal for removal in self.removals if not any(batch._outdates(removal) for batch in ahead)]
+
+    def _outdates(self, removal: Removal) -> bool:
+        """Whether the removal, coming after this batch, would change nothing: the post is here, and newer."""
+        post = self._posts.get(removal.post_id)
+        return removal.if_newer and post is not None and removal.version_us < post.version_us
 
     def _add_post(self, post: Post) -> None:
         older, removal = self._posts.get(post.id), self._removals.get(post.id)
@@ -110,7 +133,7 @@ class Newest:
 
     def _add_removal(self, removal: Removal) -> None:
         post, earlier = self._posts.get(removal.post_id), self._removals.get(removal.post_id)
-        if removal.if_newer and post is not None and removal.version_us < post.version_us:
+        if self._outdates(removal):
             return
         if removal.if_newer and earlier is not None and removal.version_us < earlier.version_us:
             return
@@ -119,6 +142,14 @@ class Newest:
         if_newer = removal.if_newer and (earlier is None or earlier.if_newer)
         self._removals[removal.post_id] = replace(removal, version_us=max(known), if_newer=if_newer)
 
+    def _add_account(self, change: AccountChange) -> None:
+        """A deleted account stays deleted; else the newer change counts, and of two of one version the later."""
+        known = self._accounts.get(change.account)
+        is_final = known is not None and known.state == "deleted"
+        is_newer = known is None or change.version_us >= known.version_us
+        if not is_final and (change.state == "deleted" or is_newer):
+            self._accounts[change.account] = change
+
     @property
     def posts(self) -> list[Post]:
         return list(self._posts.values())
@@ -126,3 +157,7 @@ class Newest:
     @property
     def removals(self) -> list[Removal]:
         return list(self._removals.values())
+
+    @property
+    def accounts(self) -> list[AccountChange]:
+        return list(self._accounts.values())

@@ -14,13 +14,22 @@ def app(settings: Settings) -> Application:
     """`serve run services.app`: args, environment and files make the settings (services/settings.py)."""
     _listen(settings.http)
     safety = _deploy(SafetyFilter).bind()
-    index = _deploy(Index).bind(settings)
-    retriever = _deploy(Retriever).bind(settings, index)
+    indexes = _indexes(settings)
+    retriever = _deploy(Retriever).bind(settings, indexes)
     publisher = _deploy(Publisher).bind(settings)
-    ingester = _deploy(Ingester).bind(settings, safety, retriever, index)
+    ingester = _deploy(Ingester).bind(settings, safety, retriever, indexes)
     generator = _deploy(Generator, graceful_shutdown_timeout_s=60.0).bind(settings)
     gateway = _deploy(serve.ingress()(Gateway), graceful_shutdown_timeout_s=60.0)
-    return gateway.bind(settings, safety, index, retriever, publisher, ingester, generator)
+    return gateway.bind(settings, safety, indexes, retriever, publisher, ingester, generator)
+
+
+def _indexes(settings: Settings) -> list[Application]:
+    """The embedded index has a deployment for each shard, since each has one owner; a Qdrant server has its own."""
+    if settings.index.url or settings.index.shards == 1:
+        return [_deploy(Index).bind(settings)]
+    return [
+        _deploy(Index).options(name=f"Index-{shard}").bind(settings, shard) for shard in range(settings.index.shards)
+    ]
 
 
 def _deploy(cls: Any, graceful_shutdown_timeout_s: float = 5.0) -> Deployment:

@@ -9,7 +9,9 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
+from ingest.ask import MAX_QUESTION_CHARS, Ask
 from ingest.post import Match
+from ingest.retrieve import Found
 from model_runtime.request import (
     Finished,
     GenerationFailed,
@@ -39,6 +41,7 @@ from services.events import (
 )
 from services.generated import Generated
 from services.remote import UNAVAILABLE, Unavailable
+from services.search import time_notice
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,7 +65,7 @@ class Screens(Protocol):
 
 
 class Retrieves(Protocol):
-    async def search(self, question: str, limit: int) -> list[Match]: ...
+    async def search(self, ask: Ask) -> Found: ...
     async def embed_now(self, texts: Sequence[str]) -> "np.ndarray": ...
     async def present(self, post_ids: Sequence[str]) -> set[str]: ...
 
@@ -126,12 +129,14 @@ class Chat:
             return
 
         yield Searching(self._live_posts())
-        matches = await self._retriever.search(search_text(messages), MAX_POSTS)
+        found = await self._retriever.search(Ask(search_text(messages), limit=MAX_POSTS))
         card = await self._model_card()
         max_tokens = _max_tokens(request)
-        prompt = await asyncio.to_thread(self._compose, messages, matches, card, max_tokens)
+        prompt = await asyncio.to_thread(self._compose, messages, found.matches, card, max_tokens)
         newest_age_ms = self._newest_age_ms(prompt)
         yield Sources(prompt.citations, newest_age_ms)
+        if limits := time_notice(found):
+            yield Notice("time_filter", limits)
         if not prompt.citations:
             yield Delta(NO_POSTS)
             texts = (messages[-1].text, NO_POSTS)
@@ -188,7 +193,9 @@ class Chat:
             removed=removed,
         )
 
-    def _compose(self, messages: Sequence[Message], matches: list[Match], card: "ModelCard", max_tokens: int) -> Prompt:
+    def _compose(
+        self, messages: Sequence[Message], matches: Sequence[Match], card: "ModelCard", max_tokens: int
+    ) -> Prompt:
         """Slow for a long conversation: for a thread. Raises PromptTooLong with max_tokens counted in."""
         try:
             return compose(
@@ -209,7 +216,8 @@ class Chat:
         return self._card
 
     def _newest_age_ms(self, prompt: Prompt) -> int | None:
-        newest_ms = max((citation.created_ms for citation in prompt.citations), default=None)
+        """Of the posts in the prompt whose clock can be believed."""
+        newest_ms = max((match.sort_ms for match in prompt.used if not match.clock), default=None)
         return None if newest_ms is None else max(0, self._clock_ms() - newest_ms)
 
 
@@ -228,11 +236,12 @@ def _max_tokens(request: ChatRequest) -> int:
 
 
 def search_text(messages: Sequence[Message]) -> str:
-    """What is searched: the last question; a short one ("And now?") leans on the question before it."""
+    """What is searched: the last question, or the start of a very long one; a short one ("And now?") leans on the
+    question before it."""
     questions = [message.text for message in messages if message.role == "user"]
     if len(questions) > 1 and len(questions[-1].split()) < 5:
-        return f"{questions[-2]} {questions[-1]}"
-    return questions[-1]
+        return f"{questions[-2]} {questions[-1]}"[-MAX_QUESTION_CHARS:]
+    return questions[-1][:MAX_QUESTION_CHARS]
 
 
 def _sampling(request: ChatRequest, max_tokens: int) -> Sampling:

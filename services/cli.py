@@ -11,7 +11,10 @@ from typing import Annotated, Any, NoReturn
 import typer
 from pydantic import ValidationError
 
+from services.archive_cli import archive_cli
+from services.feed_cli import SOURCES, dlq_cli, publish_source
 from services.model_cli import model_cli
+from services.search_cli import search
 from services.settings import Settings
 
 cli = typer.Typer(
@@ -21,6 +24,9 @@ cli = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 cli.add_typer(model_cli, name="model")
+cli.add_typer(dlq_cli, name="dlq")
+cli.add_typer(archive_cli, name="archive")
+cli.command()(search)
 Brokers = Annotated[str, typer.Option(help="Kafka bootstrap servers; the configured ones unless given.")]
 Topic = Annotated[str, typer.Option(help="The topic of posts; the configured one unless given.")]
 
@@ -59,7 +65,12 @@ def fetch() -> None:
 
 @cli.command()
 def publish(
-    file: Annotated[Path | None, typer.Argument(help="JSON lines, one post each; - reads standard input.")] = None,
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="FILE|SOURCE", help=f"JSON lines, one post each, or - for standard input; or {', '.join(SOURCES)}."
+        ),
+    ] = None,
     text: Annotated[str, typer.Option(help="Publish one post with this text.")] = "",
     id: Annotated[str, typer.Option(help="Its id; made up unless given.")] = "",
     author: Annotated[str, typer.Option(help="Its author's handle.")] = "cli.example",
@@ -69,16 +80,18 @@ def publish(
     brokers: Brokers = "",
     topic: Topic = "",
 ) -> None:
-    """Publish one post, a file of posts, or a deletion to the topic.
+    """Publish one post, a file of posts, a deletion, or all that a network has to tell, to the topic.
 
     Examples: groundswell publish --text "The bridge is open again"; groundswell publish posts.jsonl;
-    groundswell publish --delete cli:1
+    groundswell publish --delete cli:1; groundswell publish bluesky
     """
     if sum(bool(given) for given in (file, text, delete)) != 1:
         _fail("give exactly one of FILE, --text and --delete", code=2)
     settings = _settings()
     where = (brokers or settings.brokers, topic or settings.feed.topic)
-    if file is not None:
+    if str(file) in SOURCES:
+        code = publish_source(str(file), settings, brokers, topic)
+    elif file is not None:
         code = asyncio.run(_publish_lines(where, file.name, _lines(file), None))
     elif delete:
         code = asyncio.run(_send(where, delete, None))

@@ -7,14 +7,13 @@ event loop, so tasks may start there.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from ray.serve.handle import DeploymentHandle
 
-from ingest.post import Match, Passage, Removal
+from ingest.post import AccountChange, Match, Passage, Receipt, Removal
 from model_runtime.request import Finished, GenerationRequest, Token
 from safety.verdict import Surface, Verdict
 from services.remote import RemoteEngine, RemoteIndex, RemoteRetriever, RemoteScreen
@@ -24,15 +23,20 @@ if TYPE_CHECKING:
     import numpy as np
     from starlette.types import ASGIApp
 
-    from ingest.index import ApplyReport, Query
-    from ingest.loop import IngestStats
+    from ingest.archiver import Archiver
+    from ingest.ask import Ask
+    from ingest.feed import KafkaFeed
+    from ingest.index import ApplyReport, Copy, PostIndex, Query, Summary
+    from ingest.ingest_stats import IngestStats
+    from ingest.rerank import Reranker
+    from ingest.retrieve import Found
+    from ingest.sources.arrival import SourceStats
     from model_runtime.card import ModelCard
     from model_runtime.group import WorkerGroup
     from model_runtime.upstream import UpstreamEngine
 
 Handle = DeploymentHandle[Any]
-EXPIRE_EVERY_S = 60.0
-T = TypeVar("T")
+MAINTAIN_EVERY_S = 60.0
 
 
 def _log_with_serve() -> None:
@@ -59,76 +63,128 @@ class SafetyFilter:
 
 
 class Index:
-    """The one owner of the embedded index. Edge holds the GIL in every call: one thread, one call at a time."""
+    """The index, or the shard of that number. The embedded one has one owner: never more than one replica each."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, shard: int = 0) -> None:
         _log_with_serve()
-        from ingest.index_edge import EdgeIndex
+        self.opened = asyncio.get_running_loop().create_task(open_index(settings, shard))
+        self.maintaining = asyncio.get_running_loop().create_task(self._maintain())
 
-        self.thread = ThreadPoolExecutor(1, "index")
-        self.index = EdgeIndex(settings.index_dir)
-        self.window_ms = int(settings.index.window_h * 3_600_000)
-        self.expiring = asyncio.get_running_loop().create_task(self._expire())
-
-    async def apply(self, passages: Sequence[Passage], removals: Sequence[Removal]) -> "ApplyReport":
-        """Slice by slice, so that a search waits for one slice and not for the batch."""
-        from ingest.index import ApplyReport, slices
-
-        report = ApplyReport()
-        for some_passages, some_removals in slices(passages, removals):
-            report += await self._run(self.index.apply, some_passages, some_removals)
-        return report
+    async def apply(
+        self, passages: Sequence[Passage], removals: Sequence[Removal], accounts: Sequence[AccountChange] = ()
+    ) -> "ApplyReport":
+        return await (await self.opened).apply(passages, removals, accounts)
 
     async def search(self, query: "Query") -> list[Match]:
-        return await self._run(self.index.search, query)
+        return await (await self.opened).search(query)
+
+    async def fetch(self, post_ids: Sequence[str]) -> dict[str, Match]:
+        return await (await self.opened).fetch(post_ids)
 
     async def present(self, post_ids: Sequence[str]) -> set[str]:
-        return await self._run(self.index.present, post_ids)
+        return await (await self.opened).present(post_ids)
 
-    async def summary(self) -> dict[str, int | None]:
-        """{"posts": live posts, "newest_ms": sort time of the newest}."""
-        return await self._run(lambda: {"posts": self.index.count(), "newest_ms": self.index.newest_ms()})
+    async def copies(self, matches: Sequence[Match], limit: int) -> "dict[str, list[Copy]]":
+        return await (await self.opened).copies(matches, limit)
+
+    async def receipt(self, post_id: str) -> Receipt | None:
+        return await (await self.opened).receipt(post_id)
+
+    async def summary(self) -> "Summary":
+        return await (await self.opened).summary()
 
     async def check_health(self) -> None:
-        if self.expiring.done():
-            await self.expiring
+        for task in (self.opened, self.maintaining):
+            if task.done():
+                await task
 
-    async def _expire(self) -> None:
+    async def _maintain(self) -> None:
+        index = await self.opened
         while True:
-            await asyncio.sleep(EXPIRE_EVERY_S)
-            await self._run(self.index.expire, time.time_ns() // 1_000_000 - self.window_ms)
+            await asyncio.sleep(MAINTAIN_EVERY_S)
+            await index.maintain(time.time_ns() // 1_000_000)
 
-    async def _run(self, call: Callable[..., T], *arguments: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self.thread, call, *arguments)
+    async def __del__(self) -> None:
+        self.maintaining.cancel()
+        await asyncio.gather(self.maintaining, return_exceptions=True)
+        if self.opened.done() and not self.opened.cancelled() and self.opened.exception() is None:
+            await self.opened.result().close()
 
-    def __del__(self) -> None:
-        if hasattr(self, "index"):
-            self.thread.submit(self.index.close).result()
-            self.thread.shutdown()
+
+async def open_index(settings: Settings, shard: int) -> "PostIndex":
+    """Raises IndexUnusable for a folder, IndexUnavailable for a server that cannot be used."""
+    given = settings.index
+    if given.url:
+        from ingest.index_server import connect
+
+        return await connect(
+            given.url,
+            api_key=settings.secret(given.api_key_file),
+            collection=given.collection,
+            shards=given.shards,
+            replicas=given.replicas,
+            window_h=given.window_h,
+            max_posts=given.max_posts,
+            warm_days=given.warm_days,
+        )
+    from ingest.index_embedded import EmbeddedIndex
+
+    path = settings.index_dir if given.shards == 1 else settings.index_dir / f"shard-{shard}"
+    return await asyncio.to_thread(
+        EmbeddedIndex,
+        path,
+        window_h=given.window_h,
+        max_posts=given.max_posts // given.shards,
+        warm_days=given.warm_days,
+        shard=shard,
+        shards=given.shards,
+    )
 
 
 class Retriever:
     """Questions go before ingest: both share the embedder's one thread."""
 
-    def __init__(self, settings: Settings, index: Handle) -> None:
+    def __init__(self, settings: Settings, indexes: Sequence[Handle]) -> None:
         _log_with_serve()
-        from ingest.embed import Embedder, EmbedQueue
+        from ingest.embed import Embedder
+        from ingest.embed_queue import EmbedQueue
         from ingest.retrieve import Retrieval
 
         self.embedder = EmbedQueue(Embedder(settings.embedder_dir))
-        self.index = RemoteIndex(index)
-        self.retrieval = Retrieval(self.embedder, self.index)
-        self.window_h = settings.index.window_h
+        self.index = remote_index(indexes)
+        self.retrieval = Retrieval(
+            self.embedder,
+            self.index,
+            window_h=settings.index.window_h,
+            time_zone=settings.index.time_zone,
+            reranker=reranker_for(settings),
+        )
 
-    async def search(self, question: str, limit: int) -> list[Match]:
-        now_ms = time.time_ns() // 1_000_000
-        return await self.retrieval.search(question, limit=limit, now_ms=now_ms, window_h=self.window_h)
+    async def search(self, ask: "Ask") -> "Found":
+        return await self.retrieval.search(ask, time.time_ns() // 1_000_000)
 
     async def embed(self, texts: Sequence[str], urgent: bool) -> "np.ndarray":
         return await self.embedder.embed(texts, urgent=urgent)
 
     async def present(self, post_ids: Sequence[str]) -> set[str]:
         return await self.index.present(post_ids)
+
+
+def reranker_for(settings: Settings) -> "Reranker | None":
+    if settings.index.reranker is None:
+        return None
+    from ingest.rerank import Reranker
+
+    return Reranker(settings.index.reranker)
+
+
+def remote_index(indexes: Sequence[Handle]) -> "PostIndex":
+    """The whole index behind the handles of its shards."""
+    if len(indexes) == 1:
+        return RemoteIndex(indexes[0])
+    from ingest.index_shards import ShardedIndex
+
+    return ShardedIndex([RemoteIndex(index) for index in indexes])
 
 
 class Publisher:
@@ -141,37 +197,67 @@ class Publisher:
         self.supply = Supply(settings)
         self.task = asyncio.get_running_loop().create_task(self.supply.run())
 
+    async def stats(self) -> "SourceStats | None":
+        return self.supply.stats()
+
+    async def look_up(self, question: str) -> list[str]:
+        """Asks the network itself, where that is set up, and publishes what it gives. The ids of the posts."""
+        return await self.supply.look_up(question)
+
     async def check_health(self) -> None:
         """The broker's death takes the topic with it: a new replica starts another and seeds it again."""
         if self.task.done():
             await self.task
 
     async def __del__(self) -> None:
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
         await self.supply.close()
 
 
 class Ingester:
-    def __init__(self, settings: Settings, safety: Handle, retriever: Handle, index: Handle) -> None:
+    """A member of the consumer group; where posts are archived, of the archive's group, too."""
+
+    def __init__(self, settings: Settings, safety: Handle, retriever: Handle, indexes: Sequence[Handle]) -> None:
         _log_with_serve()
         from ingest.feed import KafkaFeed
+        from ingest.language import Languages
         from ingest.loop import IngestLoop
 
         # Kafka refuses sessions under 6 s; the embedded broker makes the first member wait for half of one.
         patience = {"session_timeout_s": 2.0, "stall_s": 5.0} if settings.has_embedded_broker else {}
         feed = KafkaFeed(settings.brokers, settings.feed.topic, settings.feed.group, **patience)
-        self.loop = IngestLoop(feed, RemoteScreen(safety), RemoteRetriever(retriever), RemoteIndex(index))
-        self.task = asyncio.get_running_loop().create_task(self.loop.run())
+        screen, embedder = RemoteScreen(safety), RemoteRetriever(retriever)
+        self.loop = IngestLoop(feed, screen, embedder, remote_index(indexes), Languages())
+        self.tasks = [asyncio.get_running_loop().create_task(self.loop.run())]
+        self.archiver: Archiver | None = None
+        if settings.archive.url:
+            feed = KafkaFeed(settings.brokers, settings.feed.topic, f"{settings.feed.group}-archive", **patience)
+            archiving = self._archive(settings.archive.url, settings.archive.flush_s, feed, screen)
+            self.tasks.append(asyncio.get_running_loop().create_task(archiving))
+
+    async def _archive(self, url: str, flush_s: float, feed: "KafkaFeed", screen: RemoteScreen) -> None:
+        from ingest.archive import Archive
+        from ingest.archiver import Archiver
+
+        self.archiver = Archiver(feed, screen, await asyncio.to_thread(Archive, url), flush_s)
+        await self.archiver.run()
 
     async def stats(self) -> "IngestStats":
         return self.loop.stats()
 
     async def check_health(self) -> None:
-        if self.task.done():
-            await self.task
+        self.loop.check()
+        if self.archiver is not None:
+            self.archiver.check()
+        for task in self.tasks:
+            if task.done():
+                await task
 
     async def __del__(self) -> None:
-        self.task.cancel()
-        await asyncio.gather(self.task, return_exceptions=True)
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
 
 
 class Generator:
@@ -224,7 +310,7 @@ class Gateway:
         self,
         settings: Settings,
         safety: Handle,
-        index: Handle,
+        indexes: Sequence[Handle],
         retriever: Handle,
         publisher: Handle,
         ingester: Handle,
@@ -234,19 +320,21 @@ class Gateway:
         from services.accounts import ApiKeys
         from services.chat import Chat
         from services.pulse import Pulse, suggestions
+        from services.search import Search
 
-        engine = RemoteEngine(generator)
-        # The publisher is bound only to be deployed: Serve starts what the ingress reaches.
-        self.pulse = Pulse(safety, index, retriever, ingester, engine, suggestions(settings))
+        engine, screen, index = RemoteEngine(generator), RemoteScreen(safety), remote_index(indexes)
+        self.pulse = Pulse(safety, index, retriever, publisher, ingester, engine, suggestions(settings))
         self.watching = asyncio.get_running_loop().create_task(self.pulse.watch())
         self.keys = ApiKeys.from_file(settings.gateway.api_keys_file)
-        self.chat = Chat(RemoteScreen(safety), RemoteRetriever(retriever), engine, self.pulse.live_posts)
+        fresh = RemoteRetriever(retriever, publisher if settings.x.search else None)
+        self.chat = Chat(screen, fresh, engine, self.pulse.live_posts)
+        self.search = Search(screen, fresh, index)
 
     def __serve_build_asgi_app__(self) -> "ASGIApp":
         from services.http import build_app
 
         # Serve's proxy writes the x-request-id header itself.
-        return build_app(self.chat, self.pulse, self.keys, writes_request_id=False)
+        return build_app(self.chat, self.search, self.pulse, self.keys, writes_request_id=False)
 
     async def check_health(self) -> None:
         if self.watching.done():

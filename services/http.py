@@ -53,6 +53,13 @@ class ModelInfo:
     details: dict[str, Any] = field(default_factory=dict)
 
 
+class SearchService(Protocol):
+    """Both raise ApiError."""
+
+    async def search(self, raw: Any) -> dict[str, Any]: ...
+    async def removal(self, post_id: str) -> dict[str, Any]: ...
+
+
 class Status(Protocol):
     async def ready(self) -> list[str]:
         """Why the service is not ready; [] when it is."""
@@ -60,13 +67,18 @@ class Status(Protocol):
 
     async def models(self) -> list[ModelInfo]: ...
 
-    async def feed(self) -> dict[str, Any]:
+    async def status(self) -> dict[str, Any]:
         """For the page's status line: posts, newest_age_ms, lag; suggestions (questions to try) if there are any."""
+        ...
+
+    async def feed(self) -> dict[str, Any]:
+        """How the feed and the index are: rates, lag, counts, the newest post's age."""
         ...
 
 
 def build_app(
     chat: ChatService,
+    search: SearchService,
     status: Status,
     keys: ApiKeys,
     limits: Limits = Limits(),  # noqa: B008 (frozen)
@@ -75,14 +87,17 @@ def build_app(
     """The ASGI app. With keys, everything but the page and the probes asks for one. Without, only callers on this
     machine are answered, whatever address is listened on. `writes_request_id` False under Ray Serve, whose proxy
     writes that header itself."""
-    api = Api(chat, status, limits)
+    api = Api(chat, search, status, limits)
     page = page_routes(WEB)
     probes = [Route("/health", api.health), Route("/ready", api.ready)]
     closed = [
         *_both("/v1/chat/completions", api.chat_completions, ["POST"]),
         *_both("/v1/models", api.models, ["GET"]),
         Route("/v1/models/{id:path}", api.model, methods=["GET"]),
-        Route("/status", api.feed),
+        *_both("/v1/search", api.search, ["POST"]),
+        *_both("/v1/feed", api.feed, ["GET"]),
+        Route("/v1/removals/{id:path}", api.removal, methods=["GET"]),
+        Route("/status", api.page_status),
     ]
     middleware = [
         Middleware(Edge, limits.header_bytes, writes_request_id),
@@ -101,8 +116,8 @@ def _both(path: str, handler: Any, methods: list[str]) -> list[Route]:
 
 
 class Api:
-    def __init__(self, chat: ChatService, status: Status, limits: Limits) -> None:
-        self.chat, self.status, self.limits = chat, status, limits
+    def __init__(self, chat: ChatService, searching: SearchService, status: Status, limits: Limits) -> None:
+        self.chat, self.searching, self.status, self.limits = chat, searching, status, limits
 
     async def chat_completions(self, request: Request) -> ASGIApp:
         body = await read_body(request.headers, request.receive, self.limits)
@@ -142,6 +157,13 @@ class Api:
                 if isinstance(event, Done):
                     return answer.completion()
 
+    async def search(self, request: Request) -> Response:
+        body = await read_body(request.headers, request.receive, self.limits)
+        return JSONResponse(await self.searching.search(decode(body, self.limits)))
+
+    async def removal(self, request: Request) -> Response:
+        return JSONResponse(await self.searching.removal(request.path_params["id"]))
+
     async def models(self, request: Request) -> Response:
         return JSONResponse({"object": "list", "data": [_model(model) for model in await self.status.models()]})
 
@@ -165,6 +187,9 @@ class Api:
         if reasons:
             return JSONResponse({"status": "not ready", "reasons": reasons}, 503)
         return JSONResponse({"status": "ready"})
+
+    async def page_status(self, request: Request) -> Response:
+        return JSONResponse(await self.status.status(), headers={"cache-control": "no-store"})
 
     async def feed(self, request: Request) -> Response:
         return JSONResponse(await self.status.feed(), headers={"cache-control": "no-store"})

@@ -7,6 +7,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ray.exceptions import RayTaskError
@@ -18,13 +19,16 @@ from services.remote import RemoteEngine, RemoteScreen, Unavailable, call
 from services.settings import Settings
 
 if TYPE_CHECKING:
-    from ingest.loop import IngestStats
+    from ingest.index import PostIndex, Summary
+    from ingest.ingest_stats import IngestStats
+    from ingest.sources.arrival import SourceStats
     from model_runtime.group import ModelCard
 
 logger = logging.getLogger(__name__)
 Handle = DeploymentHandle[Any]
 LOOK_EVERY_S = 1.0
 LOOK_TIMEOUT_S = 5.0
+INGEST_PARTS = ("screen", "embedder", "index", "dead letters")  # as IngestStats.reason names them
 MAX_LAG_RECORDS = 200  # more than this behind the topic: answers would miss what was posted just now
 
 
@@ -34,18 +38,20 @@ class Pulse:
     def __init__(
         self,
         safety: Handle,
-        index: Handle,
+        index: "PostIndex",
         retriever: Handle,
+        publisher: Handle,
         ingester: Handle,
         engine: RemoteEngine,
         suggestions: tuple[str, ...],
     ) -> None:
         self._screen, self._engine = RemoteScreen(safety, LOOK_TIMEOUT_S), engine
-        self._index, self._retriever, self._ingester = index, retriever, ingester
+        self._index, self._retriever, self._publisher, self._ingester = index, retriever, publisher, ingester
         self._suggestions = suggestions
         self._reasons = ["the deployments are starting"]
-        self._summary: dict[str, int | None] = {"posts": 0, "newest_ms": None}
+        self._summary: Summary | None = None
         self._stats: IngestStats | None = None
+        self._source: SourceStats | None = None
         self._card: ModelCard | None = None
         self._running = 0
         self._since_s = int(time.time())
@@ -56,11 +62,12 @@ class Pulse:
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def _look(self) -> None:
-        verdict, summary, vectors, stats, streams = await asyncio.gather(
+        verdict, summary, vectors, stats, source, streams = await asyncio.gather(
             self._screen.check("ok", "question"),
-            _seen(call("Index", self._index.summary.remote(), LOOK_TIMEOUT_S)),
+            _seen(self._index.summary()),
             _seen(call("Retriever", self._retriever.present.remote([]), LOOK_TIMEOUT_S)),
             _seen(call("Ingester", self._ingester.stats.remote(), LOOK_TIMEOUT_S)),
+            _seen(call("Publisher", self._publisher.stats.remote(), LOOK_TIMEOUT_S)),
             _seen(self._engine.streams(LOOK_TIMEOUT_S)),
         )
         reasons = [] if verdict.text == "ok" else ["the safety filter does not answer"]
@@ -73,6 +80,8 @@ class Pulse:
         if not isinstance(stats, Unavailable):
             self._stats = stats
             reasons += _feed_reasons(stats)
+        if not isinstance(source, Unavailable):
+            self._source = source
         if not isinstance(streams, Unavailable):
             self._running = streams
             if self._card is None:
@@ -97,20 +106,32 @@ class Pulse:
         }
         return [ModelInfo("groundswell", self._since_s, "groundswell", card.context_tokens, details)]
 
-    async def feed(self) -> dict[str, Any]:
+    async def status(self) -> dict[str, Any]:
         """The numbers of the status line. Ages in milliseconds; None: nothing yet."""
-        newest_ms = self._summary["newest_ms"]
-        age_ms = None if newest_ms is None else max(0, time.time_ns() // 1_000_000 - newest_ms)
         return {
             "posts": self.live_posts(),
-            "newest_age_ms": age_ms,
+            "newest_age_ms": self._newest_age_ms(),
             "lag": self._stats.lag_records if self._stats else None,
             "running": self._running,
             "suggestions": self._suggestions,
         }
 
+    async def feed(self) -> dict[str, Any]:
+        """Everything that is known of the feed and the index, by the names of IngestStats, Summary and SourceStats."""
+        return {
+            "object": "feed",
+            "newest_age_ms": self._newest_age_ms(),
+            "ingest": None if self._stats is None else asdict(self._stats),
+            "index": None if self._summary is None else asdict(self._summary),
+            "source": None if self._source is None else asdict(self._source),
+        }
+
+    def _newest_age_ms(self) -> int | None:
+        newest_ms = None if self._summary is None else self._summary.newest_ms
+        return None if newest_ms is None else max(0, time.time_ns() // 1_000_000 - newest_ms)
+
     def live_posts(self) -> int:
-        return self._summary["posts"] or 0
+        return 0 if self._summary is None else self._summary.posts
 
 
 def suggestions(settings: Settings) -> tuple[str, ...]:
@@ -122,7 +143,8 @@ def suggestions(settings: Settings) -> tuple[str, ...]:
 
 def _feed_reasons(stats: "IngestStats") -> list[str]:
     if not stats.healthy:
-        return ["the feed is not connected"]
+        part = stats.reason.partition(":")[0]
+        return [f"ingest waits for the {part}" if part in INGEST_PARTS else "the feed is not connected"]
     if stats.lag_records > MAX_LAG_RECORDS:
         return [f"the feed is {stats.lag_records} records behind"]
     return []

@@ -5,24 +5,31 @@ nothing through.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ray.exceptions import RayError, RayTaskError
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 
-from ingest.post import Match, Passage, Removal
+from ingest.post import AccountChange, Match, Passage, Receipt, Removal
 from model_runtime.request import Finished, GenerationRequest, Token
 from safety.verdict import Action, Finding, Surface, Verdict
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from ingest.index import ApplyReport, Query
+    from ingest.ask import Ask
+    from ingest.index import ApplyReport, Copy, Query, Summary
+    from ingest.retrieve import Found
     from model_runtime.group import ModelCard
 
 UNAVAILABLE = "safety_unavailable"
+FRESH_MS = 6 * 3600 * 1000
+ENOUGH_FRESH = 3  # posts of the last FRESH_MS: with fewer, the network itself may be asked
+LOOK_UP_S, INDEXED_S = 6.0, 2.0
 
 
 class Unavailable(RuntimeError):
@@ -89,29 +96,83 @@ def _unavailable(text: str) -> Verdict:
 
 
 class RemoteIndex:
+    """A PostIndex in another process: the whole index, or one shard of it."""
+
     def __init__(self, handle: DeploymentHandle[Any], timeout_s: float = 30.0) -> None:
         self._handle, self._timeout_s = handle, timeout_s
 
-    async def apply(self, passages: Sequence[Passage], removals: Sequence[Removal]) -> "ApplyReport":
-        report: ApplyReport = await call("Index", self._handle.apply.remote(passages, removals), self._timeout_s)
+    async def apply(
+        self, passages: Sequence[Passage], removals: Sequence[Removal], accounts: Sequence[AccountChange] = ()
+    ) -> "ApplyReport":
+        report: ApplyReport = await self._asked(self._handle.apply.remote(passages, removals, accounts))
         return report
 
     async def search(self, query: "Query") -> list[Match]:
-        matches: list[Match] = await call("Index", self._handle.search.remote(query), self._timeout_s)
+        matches: list[Match] = await self._asked(self._handle.search.remote(query))
+        return matches
+
+    async def fetch(self, post_ids: Sequence[str]) -> dict[str, Match]:
+        matches: dict[str, Match] = await self._asked(self._handle.fetch.remote(list(post_ids)))
         return matches
 
     async def present(self, post_ids: Sequence[str]) -> set[str]:
-        present: set[str] = await call("Index", self._handle.present.remote(list(post_ids)), self._timeout_s)
+        present: set[str] = await self._asked(self._handle.present.remote(list(post_ids)))
         return present
+
+    async def copies(self, matches: Sequence[Match], limit: int = 200) -> "dict[str, list[Copy]]":
+        copies: dict[str, list[Copy]] = await self._asked(self._handle.copies.remote(list(matches), limit))
+        return copies
+
+    async def receipt(self, post_id: str) -> Receipt | None:
+        receipt: Receipt | None = await self._asked(self._handle.receipt.remote(post_id))
+        return receipt
+
+    async def summary(self) -> "Summary":
+        summary: Summary = await self._asked(self._handle.summary.remote())
+        return summary
+
+    async def maintain(self, now_ms: int) -> None:
+        """Its owner does that by itself."""
+
+    async def close(self) -> None:
+        """Its owner does that by itself."""
+
+    async def _asked(self, response: Any) -> Any:
+        return await call("Index", response, self._timeout_s)
 
 
 class RemoteRetriever:
-    def __init__(self, handle: DeploymentHandle[Any], timeout_s: float = 30.0) -> None:
-        self._handle, self._timeout_s = handle, timeout_s
+    """`publisher`, when the network itself may be asked about what the index has too little fresh of."""
 
-    async def search(self, question: str, limit: int) -> list[Match]:
-        matches: list[Match] = await call("Retriever", self._handle.search.remote(question, limit), self._timeout_s)
-        return matches
+    def __init__(
+        self,
+        handle: DeploymentHandle[Any],
+        publisher: DeploymentHandle[Any] | None = None,
+        timeout_s: float = 30.0,
+    ) -> None:
+        self._handle, self._publisher, self._timeout_s = handle, publisher, timeout_s
+
+    async def search(self, ask: "Ask") -> "Found":
+        found = await self._search(ask)
+        if self._publisher is None or _fresh(found.matches) >= ENOUGH_FRESH:
+            return found
+        try:
+            looked_up = await call("Publisher", self._publisher.look_up.remote(ask.question), LOOK_UP_S)
+            await self._until_present(looked_up)
+        except Unavailable:
+            return found
+        return await self._search(ask) if looked_up else found
+
+    async def _search(self, ask: "Ask") -> "Found":
+        found: Found = await call("Retriever", self._handle.search.remote(ask), self._timeout_s)
+        return found
+
+    async def _until_present(self, post_ids: Sequence[str]) -> None:
+        """Waits for the posts to come through the topic, the screen and the embedder; not for ever: some may not."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(INDEXED_S if post_ids else 0):
+                while await self.present(post_ids) != set(post_ids):  # noqa: ASYNC110 - an index tells nobody
+                    await asyncio.sleep(0.05)
 
     async def present(self, post_ids: Sequence[str]) -> set[str]:
         present: set[str] = await call("Retriever", self._handle.present.remote(list(post_ids)), self._timeout_s)
@@ -125,6 +186,11 @@ class RemoteRetriever:
     async def embed_now(self, texts: Sequence[str]) -> "np.ndarray":
         vectors: np.ndarray = await call("Retriever", self._handle.embed.remote(list(texts), True), self._timeout_s)
         return vectors
+
+
+def _fresh(matches: Sequence[Match]) -> int:
+    since_ms = time.time_ns() // 1_000_000 - FRESH_MS
+    return sum(not match.clock and match.sort_ms >= since_ms for match in matches)
 
 
 class RemoteEngine:

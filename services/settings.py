@@ -142,6 +142,15 @@ class Settings(BaseSettings):
         return self.data_dir / "index"
 
     @property
+    def cursors_dir(self) -> Path:
+        return self.data_dir / "cursors"
+
+    @staticmethod
+    def secret(path: Path | None) -> str:
+        """What the file holds, "" without one. Read where it is used, so that no bound argument carries it."""
+        return path.read_text().strip() if path is not None else ""
+
+    @property
     def brokers(self) -> str:
         """Kafka bootstrap servers: the configured ones, else the embedded broker."""
         return self.feed.brokers or f"127.0.0.1:{self.feed.broker_port}"

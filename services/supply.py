@@ -1,20 +1,30 @@
-"""What the service itself publishes: the embedded broker and the sample feed, when they are wanted."""
+"""What the service itself publishes: the embedded broker, the sample feed or a network's, when they are wanted."""
 
 import asyncio
 import json
 import logging
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ingest.broker import BrokerFailed, EmbeddedBroker
+from ingest.cursor import CursorFile
+from ingest.post import AccountChange, Malformed, Post, Removal
 from ingest.publish import BrokerUnreachable, Publisher
+from ingest.sources.arrival import Arrival, Source, SourceEnded, SourceStats
 from ingest.sources.jsonl import read_events
 from ingest.sources.replay import replay
 from ingest.sources.sample import NOW, sample_records
+from ingest.transfer import transfer
 from services.settings import Settings
+from services.sources import source_for, x_search_for
+
+if TYPE_CHECKING:
+    from ingest.sources.x_search import XSearch
 
 logger = logging.getLogger(__name__)
 RETRY_S = 5.0
+LOOK_UP_POSTS = 20
+LOOK_AGAIN_EVERY_S = 60.0
 
 
 class Supply:
@@ -25,6 +35,8 @@ class Supply:
         log_path = settings.data_dir / "logs" / "broker.log"
         log_path.parent.mkdir(parents=True, exist_ok=True)
         self._broker: EmbeddedBroker | None = None
+        self._source: Source | None = None
+        self._x_search: XSearch | None = None
         if settings.has_embedded_broker:
             self._broker = EmbeddedBroker(settings.broker_binary, settings.feed.broker_port, log_path)
 
@@ -36,19 +48,73 @@ class Supply:
                 await self._broker.start()
                 parts.create_task(self._watch(self._broker))
             parts.create_task(self._publish())
+            if self._settings.x.search and self._settings.source != "x":
+                parts.create_task(self._look_again())
 
     @staticmethod
     async def _watch(broker: EmbeddedBroker) -> None:
         raise BrokerFailed(f"the broker ended with status {await broker.wait()}")
 
     async def close(self) -> None:
+        if self._x_search is not None:
+            await self._x_search.close()
         if self._broker is not None:
             await self._broker.stop()
 
+    def stats(self) -> SourceStats | None:
+        """Of the network that is published; None for the sample feed and for none."""
+        return None if self._source is None else self._source.stats
+
+    async def look_up(self, question: str) -> list[str]:
+        """Asks X's search, where that is set up, and publishes what it finds. The ids of the posts; [] for none."""
+        if not self._settings.x.search:
+            return []
+        records = await self._publish_all(await self._searching().search(question, LOOK_UP_POSTS))
+        return [record.id for record in records if isinstance(record, Post) and record.text]
+
+    async def _look_again(self) -> None:
+        """Without X's stream nobody tells that a post which was looked up has been removed."""
+        while True:
+            await asyncio.sleep(LOOK_AGAIN_EVERY_S)
+            await self._publish_all(await self._searching().look_again())
+
+    def _searching(self) -> "XSearch":
+        if self._x_search is None:
+            self._x_search = x_search_for(self._settings)
+        return self._x_search
+
+    async def _publish_all(self, arrival: Arrival | None) -> list[Post | Removal | AccountChange]:
+        """What was published; [] when the broker cannot be reached: X is asked again another time."""
+        given = () if arrival is None else arrival.records
+        records = [record for record in given if not isinstance(record, Malformed)]
+        if not records:
+            return []
+        try:
+            async with Publisher(self._settings.brokers, self._settings.feed.topic) as publisher:
+                for record in records:
+                    await publisher.publish(record)
+        except BrokerUnreachable as error:
+            logger.warning("posts that were looked up are lost: %s", error)
+            return []
+        return records
+
     async def _publish(self) -> None:
-        feed = self._settings.feed
-        if self._settings.source == "none":
+        source = self._settings.source
+        if source == "none":
             return await _for_ever()
+        if source == "sample":
+            return await self._publish_sample()
+        self._source = source_for(source, self._settings)
+        cursors = CursorFile(self._settings.cursors_dir / source)
+        try:
+            await transfer(self._source, self._settings.brokers, self._settings.feed.topic, cursors)
+        except SourceEnded as error:  # nothing that a new try would mend: what was published stays searchable
+            logger.error("the source has ended: %s", error)
+            self._source.stats.fault = error.reason
+            await _for_ever()
+
+    async def _publish_sample(self) -> None:
+        feed = self._settings.feed
         turn = 0
         while True:
             events = read_events(_records(turn))

@@ -149,7 +149,7 @@ def read_chat(raw: Any, max_messages: int) -> ChatCall:
     try:
         body = ChatBody.model_validate(raw)
     except ValidationError as error:
-        raise _first_fault(error) from None
+        raise first_fault(error) from None
     extras = body.model_extra or {}
     for name, allowed in ALLOWED.items():
         if name in extras and extras[name] not in allowed:
@@ -185,7 +185,7 @@ def unknown_model(model: str) -> ApiError:
     return ApiError(404, message, code="model_not_found", param="model")
 
 
-def _first_fault(error: ValidationError) -> ApiError:
+def first_fault(error: ValidationError) -> ApiError:
     """The first fault, in words that never repeat what was sent."""
     fault = error.errors(include_url=False, include_input=False)[0]
     path = ".".join(str(step) for step in fault["loc"] if not str(step).startswith("<"))

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from ingest.ask import Ask
 from ingest.post import Match
+from ingest.retrieve import Found
 from model_runtime.request import Finished, GenerationRequest, Token
 from safety.verdict import Action, Finding, Surface, Verdict
 
@@ -50,10 +52,11 @@ class FakeRetriever:
         self.matches = list(matches)
         self.removed: set[str] = set()
         self.asked: list[str] = []
+        self.limits: dict[str, Any] = {}  # how time words were understood
 
-    async def search(self, question: str, limit: int) -> list[Match]:
-        self.asked.append(question)
-        return self.matches[:limit]
+    async def search(self, ask: Ask) -> Found:
+        self.asked.append(ask.question)
+        return Found(tuple(self.matches[: ask.limit]), candidates=len(self.matches), **self.limits)
 
     async def embed_now(self, texts: Sequence[str]) -> np.ndarray:
         return embed(texts)

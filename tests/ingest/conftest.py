@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.ingest.index_parts import quick_folder
+
 settings.register_profile("ingest", deadline=None)  # other work may share the cores
 settings.load_profile("ingest")
 _NUMBERS = itertools.count()
@@ -38,6 +40,12 @@ def brokers(tansu_path: Path) -> Iterator[str]:
     finally:
         process.kill()
         process.wait()
+
+
+@pytest.fixture
+def index_folder() -> Iterator[Path]:
+    with quick_folder() as path:
+        yield path / "index"
 
 
 @pytest.fixture

@@ -1,14 +1,15 @@
 """In-memory parts for the ingest loop, with the method names of the real ones."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from ingest.feed import FeedBatch, FeedRecord
-from ingest.post import Passage, Removal
+from ingest.feed_batch import FeedBatch, FeedRecord
+from ingest.post import AccountChange, Passage, Removal
 
 
 async def until(condition: Callable[[], Any], timeout_s: float = 30.0) -> None:
@@ -22,13 +23,42 @@ class Down(RuntimeError):
     """A part that does not answer."""
 
 
+class Gate:
+    """Lets through as many calls as there are permits; the others wait. Open by default."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self._permits: int | None = None
+        self._changed = asyncio.Condition()
+
+    def shut(self) -> None:
+        self._permits = 0
+
+    async def let(self, calls: int | None = None) -> None:
+        """So many more, or all from now on."""
+        async with self._changed:
+            self._permits = None if calls is None or self._permits is None else self._permits + calls
+            self._changed.notify_all()
+
+    async def passed(self) -> None:
+        self.begun += 1
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._permits != 0)
+            if self._permits is not None:
+                self._permits -= 1
+
+
 @dataclass
 class Failing:
-    """Raises as many times as `failures` says, then works."""
+    """Raises as many times as `failures` says, then works; a `shaky` part raises every fourth time or so."""
 
     failures: int = 0
+    gate: Gate = field(default_factory=Gate)
+    shaky: random.Random | None = None
 
     def fail(self) -> None:
+        if self.shaky is not None and self.shaky.random() < 0.25:
+            raise Down
         if self.failures:
             self.failures -= 1
             raise Down
@@ -47,6 +77,7 @@ class FakeScreen(Failing):
     asked: list[list[str]] = field(default_factory=list)
 
     async def check_posts(self, texts: Sequence[str]) -> list[FakeVerdict]:
+        await self.gate.passed()
         self.fail()
         self.asked.append(list(texts))
         return [self._verdict(text) for text in texts]
@@ -65,6 +96,7 @@ class FakeEmbedder(Failing):
     fail_at: int = 0
 
     async def embed(self, texts: Sequence[str]) -> np.ndarray:
+        await self.gate.passed()
         self.fail()
         if self.fail_at and len(self.asked) + 1 == self.fail_at:
             self.fail_at = 0
@@ -73,62 +105,152 @@ class FakeEmbedder(Failing):
         return np.array([[np.nan if "nan" in text else 1.0, len(text)] for text in texts])
 
 
+class FakeLanguages:
+    """Says "xx" for every text, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def detect(self, texts: Sequence[str]) -> list[str]:
+        self.asked += texts
+        return ["xx" for _ in texts]
+
+
+@dataclass
+class Stored:
+    version_us: int
+    passages: list[Passage] = field(default_factory=list)  # [] is a tombstone
+
+
 @dataclass
 class FakeIndex(Failing):
-    """The version rule of the real index: passages in order, then removals."""
+    """The rules of the real index (docs/feed.md), one change after the other: accounts, passages in order, removals."""
 
-    texts: dict[str, str] = field(default_factory=dict)  # of what can be found
-    versions: dict[str, int] = field(default_factory=dict)
-    passages: list[Passage] = field(default_factory=list)
+    stored: dict[str, Stored] = field(default_factory=dict)
+    accounts: dict[str, AccountChange] = field(default_factory=dict)
+    passages: list[Passage] = field(default_factory=list)  # all that were taken in
     calls: int = 0
 
-    async def apply(self, passages: Sequence[Passage], removals: Sequence[Removal]) -> None:
+    async def apply(
+        self, passages: Sequence[Passage], removals: Sequence[Removal], accounts: Sequence[AccountChange] = ()
+    ) -> None:
+        await self.gate.passed()
         self.fail()
         self.calls += 1
+        self.change(passages, removals, accounts)
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """Of what can be found. A plain repost is counted and never found."""
+        hidden = {account for account, change in self.accounts.items() if change.state != "active"}
+        texts = {
+            post_id: "".join(passage.text for passage in stored.passages)
+            for post_id, stored in self.stored.items()
+            if stored.passages and stored.passages[0].post.account not in hidden
+        }
+        return {post_id: text for post_id, text in texts.items() if text}
+
+    @property
+    def reposts(self) -> dict[str, str]:
+        """Plain reposts: id -> what they repost."""
+        live = (stored.passages[0] for stored in self.stored.values() if stored.passages)
+        return {found.post.id: str(found.post.repost_of) for found in live if not found.text}
+
+    def change(
+        self, passages: Sequence[Passage], removals: Sequence[Removal], accounts: Sequence[AccountChange] = ()
+    ) -> None:
+        for change in accounts:
+            self._change_account(change)
         for passage in passages:
-            post = passage.post
-            stored = self.versions.get(post.id, -1)
-            if post.version_us > stored or (post.id in self.texts and post.version_us == stored):
-                self.texts[post.id] = (self.texts.get(post.id, "") if passage.number else "") + passage.text
-                self.versions[post.id] = post.version_us
-                self.passages.append(passage)
+            self._take_in(passage)
         for removal in removals:
-            stored = self.versions.get(removal.post_id, -1)
-            if removal.if_newer and removal.version_us < stored:
-                continue
-            self.texts.pop(removal.post_id, None)
-            self.versions[removal.post_id] = max(stored, removal.version_us)
+            self._remove(removal)
+
+    def _change_account(self, change: AccountChange) -> None:
+        known = self.accounts.get(change.account)
+        is_newer = known is None or known.version_us <= change.version_us
+        if known is not None and known.state == "deleted" or not (is_newer or change.state == "deleted"):
+            return
+        self.accounts[change.account] = change
+        if change.state == "deleted":
+            for post_id, stored in list(self.stored.items()):
+                if stored.passages and stored.passages[0].post.account == change.account:
+                    self._erase(post_id, stored.version_us)
+
+    def _take_in(self, passage: Passage) -> None:
+        post = passage.post
+        account, original = self.accounts.get(post.account), self.stored.get(post.repost_of or "")
+        stored = self.stored.get(post.id, Stored(-1))
+        if account is not None and account.state == "deleted":
+            return self._erase(post.id, post.version_us)  # known as removed, so that reposts of it stay out
+        if post.version_us < stored.version_us or (post.version_us == stored.version_us and not stored.passages):
+            return
+        if original is not None and not original.passages:
+            return self._erase(post.id, post.version_us)
+        stored.passages = [*stored.passages, passage] if passage.number else [passage]
+        stored.version_us = post.version_us
+        self.stored[post.id] = stored
+        self.passages.append(passage)
+
+    def _remove(self, removal: Removal) -> None:
+        stored = self.stored.get(removal.post_id, Stored(-1))
+        if not removal.if_newer or removal.version_us >= stored.version_us:
+            self._erase(removal.post_id, removal.version_us)
+
+    def _erase(self, post_id: str, version_us: int) -> None:
+        stored = self.stored.setdefault(post_id, Stored(-1))
+        stored.version_us, stored.passages = max(stored.version_us, version_us), []
+        for other in self.stored.values():
+            if other.passages and other.passages[0].post.repost_of == post_id:
+                other.passages = []
 
 
 class FakeFeed:
-    """Given batches, then nothing until it is closed. Remembers what was committed and what was set aside."""
+    """Given batches, then nothing until it is closed. Remembers what was handed over, committed and set aside."""
 
     def __init__(self, *batches: Sequence[FeedRecord]) -> None:
-        self.batches = [FeedBatch(tuple(batch), {0: batch[-1].offset + 1}, 1_800_000_000_000) for batch in batches]
+        self.batches = [_batch(batch) for batch in batches]
+        self.handed_over = 0
         self.committed: list[FeedBatch] = []
         self.aside: list[tuple[int, str]] = []
         self.fault, self.lag_records, self.newest_ms, self.failed_commits = "", 0, None, 0
+        self.stalled: Exception | None = None
         self.failures = 0
-        self._closed = asyncio.Event()
+        self._closed, self._news = asyncio.Event(), asyncio.Event()
 
     async def __aiter__(self) -> AsyncIterator[FeedBatch]:
-        for batch in self.batches:
-            if self._closed.is_set():
-                return
-            yield batch
-        await self._closed.wait()
+        while not self._closed.is_set():
+            if self.handed_over < len(self.batches):
+                self.handed_over += 1
+                yield self.batches[self.handed_over - 1]
+            else:
+                await self._news.wait()
+                self._news.clear()
+
+    def push(self, batch: Sequence[FeedRecord]) -> None:
+        self.batches.append(_batch(batch))
+        self._news.set()
 
     async def commit(self, batch: FeedBatch) -> None:
         self.committed.append(batch)
 
-    async def set_aside(self, record: FeedRecord, reason: str) -> None:
+    async def set_aside(self, record: FeedRecord, reason: str, detail: str = "") -> None:
         if self.failures:
             self.failures -= 1
             raise Down
         self.aside.append((record.offset, reason))
 
+    def check(self) -> None:
+        if self.stalled is not None:
+            raise self.stalled
+
     async def close(self) -> None:
         self._closed.set()
+        self._news.set()
+
+
+def _batch(records: Sequence[FeedRecord]) -> FeedBatch:
+    return FeedBatch(tuple(records), {0: records[-1].offset + 1}, 1_800_000_000_000)
 
 
 def raw(offset: int, value: bytes | None, key: bytes | None = None, **rest: Any) -> FeedRecord:

@@ -4,7 +4,7 @@ import hashlib
 
 import numpy as np
 
-from ingest.post import Author, Match, Passage, Post
+from ingest.post import Author, Match, Passage, Post, account_of
 
 DIM = 384
 NOW_MS = 1_900_000_000_000
@@ -38,6 +38,7 @@ def vector(seed):
 
 
 def post(post_id, text, *, version_us=1, ms=NOW_MS, lang="en", author="ana", source="test", **fields):
+    fields.setdefault("account", account_of(source, author))
     return Post(
         id=post_id,
         source=source,

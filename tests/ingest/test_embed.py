@@ -1,11 +1,13 @@
-import asyncio
-import threading
+import random
 
 import numpy as np
 import pytest
+import torch
 from sentence_transformers import SentenceTransformer
 
-from ingest.embed import INGEST_TURN, Embedder, EmbedQueue
+from ingest.bert import ATTENDED_TOGETHER, PackedBert, is_plain_bert
+from ingest.embed import Embedder
+from ingest.wording import worded
 
 TEXTS = [
     "The harbour bridge is closed after the storm.",
@@ -25,11 +27,41 @@ def embedder(minilm_path):
 
 def test_the_vectors_are_those_of_sentence_transformers_in_float32(embedder, minilm_path):
     model = SentenceTransformer(str(minilm_path), device="cpu", local_files_only=True)
-    clean = [text.encode("utf-8", "replace").decode() for text in TEXTS]
+    clean = [worded(text).encode("utf-8", "replace").decode() for text in TEXTS]
     expected = model.encode(clean, normalize_embeddings=True, show_progress_bar=False)
     vectors = embedder.embed(TEXTS)
     assert vectors.shape == (len(TEXTS), embedder.dim) == (7, 384)
     assert (vectors * expected).sum(axis=1).min() >= 0.99
+
+
+@pytest.mark.parametrize("count", [1, 2, ATTENDED_TOGETHER, ATTENDED_TOGETHER + 1, 3 * ATTENDED_TOGETHER - 1])
+def test_without_padding_the_numbers_are_those_of_the_model(minilm_path, count):
+    """To float32's precision: any mistake in a mask, a place or a norm shows."""
+    model = SentenceTransformer(str(minilm_path), device="cpu", local_files_only=True).eval()
+    assert is_plain_bert(model)
+    rng = random.Random(count)
+    ids = sorted(([101, *rng.choices(range(1000, 30000), k=rng.randrange(40)), 102] for _ in range(count)), key=len)
+    packed = PackedBert(model, torch.float32)
+    with torch.inference_mode():
+        vectors = packed(ids)
+        for row, of_text in enumerate(ids):
+            features = {"input_ids": torch.tensor([of_text]), "attention_mask": torch.ones(1, len(of_text), dtype=int)}
+            expected = torch.nn.functional.normalize(model(features)["sentence_embedding"], dim=1)[0]
+            assert torch.allclose(vectors[row], expected, atol=2e-5)
+
+
+def test_a_model_of_another_kind_is_used_as_it_comes(minilm_path, tmp_path):
+    """The same weights, pooled by the first token: PackedBert's vectors would differ, so it must not be taken."""
+    for file in minilm_path.rglob("*"):
+        if file.is_file():
+            copy = tmp_path / file.relative_to(minilm_path)
+            copy.parent.mkdir(exist_ok=True)
+            copy.write_bytes(file.read_bytes())
+    pooling = tmp_path / "1_Pooling/config.json"
+    pooling.write_text('{"word_embedding_dimension": 384, "pooling_mode_cls_token": true}')
+    model = SentenceTransformer(str(tmp_path), device="cpu", local_files_only=True)
+    expected = model.encode([worded(TEXTS[0])], normalize_embeddings=True, show_progress_bar=False)
+    assert (Embedder(tmp_path).embed(TEXTS[:1]) * expected).sum() >= 0.99
 
 
 def test_rows_are_finite_units_in_float32(embedder):
@@ -50,85 +82,3 @@ def test_a_megabyte_is_cut_before_it_is_tokenized(embedder):
 def test_a_folder_without_a_model_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="groundswell fetch"):
         Embedder(tmp_path)
-
-
-class Recorder:
-    """Vectors that say which text they are for; holds its first call until released."""
-
-    def __init__(self):
-        self.calls = []
-        self.release = threading.Event()
-        self.started = threading.Event()
-
-    def embed(self, texts):
-        self.calls.append(list(texts))
-        self.started.set()
-        assert self.release.wait(10)
-        return np.array([[float(text)] for text in texts], dtype=np.float32).reshape(len(texts), 1)
-
-
-async def test_a_query_waits_for_one_small_turn_of_ingest_at_most():
-    recorder = Recorder()
-    queue = EmbedQueue(recorder)
-    ingest = asyncio.create_task(queue.embed([str(i) for i in range(5 * INGEST_TURN)], urgent=False))
-    await asyncio.to_thread(recorder.started.wait)
-    more = asyncio.create_task(queue.embed(["1000"], urgent=False))
-    query = asyncio.create_task(queue.embed(["2000"], urgent=True))
-    await asyncio.sleep(0)
-    recorder.release.set()
-    assert (await query).tolist() == [[2000]]
-    assert (await more).tolist() == [[1000]]
-    assert (await ingest)[:, 0].tolist() == [float(i) for i in range(5 * INGEST_TURN)]
-    assert len(recorder.calls[0]) == INGEST_TURN
-    assert recorder.calls[1] == ["2000"]
-    queue.close()
-
-
-async def test_a_cancelled_wait_does_not_stop_the_others():
-    recorder = Recorder()
-    queue = EmbedQueue(recorder)
-    running = asyncio.create_task(queue.embed(["1"], urgent=False))
-    await asyncio.to_thread(recorder.started.wait)
-    left, stays = (asyncio.create_task(queue.embed([text], urgent=True)) for text in "23")
-    await asyncio.sleep(0)
-    left.cancel()
-    running.cancel()
-    recorder.release.set()
-    assert (await stays).tolist() == [[3]]
-    assert (await queue.embed(["4"], urgent=False)).tolist() == [[4]]
-    assert ["2"] not in recorder.calls
-    queue.close()
-
-
-async def test_a_turn_given_to_one_who_is_cancelled_in_that_moment_is_passed_on():
-    recorder = Recorder()
-    recorder.release.set()
-    queue = EmbedQueue(recorder)
-    first = asyncio.create_task(queue.embed(["1"], urgent=True))
-    second = asyncio.create_task(queue.embed(["2"], urgent=True))
-    third = asyncio.create_task(queue.embed(["3"], urgent=True))
-    first.add_done_callback(lambda _: second.cancel())  # its turn has been set, it has not run yet
-    assert (await third).tolist() == [[3]]
-    assert (await first).tolist() == [[1]]
-    with pytest.raises(asyncio.CancelledError):
-        await second
-    queue.close()
-
-
-async def test_a_failing_model_fails_that_call_only():
-    recorder = Recorder()
-    recorder.release.set()
-    queue = EmbedQueue(recorder)
-    with pytest.raises(ValueError, match="not a number"):
-        await queue.embed(["not a number"], urgent=True)
-    assert (await queue.embed(["7"], urgent=True)).tolist() == [[7]]
-    queue.close()
-
-
-async def test_rows_come_back_in_the_order_of_the_texts(embedder):
-    texts = [f"{'storm ' * (i % 7)}number {i}" for i in range(40)]
-    queue = EmbedQueue(embedder)
-    vectors = await queue.embed(texts, urgent=False)
-    assert np.allclose((vectors * embedder.embed(texts)).sum(axis=1), 1, atol=1e-2)
-    assert (await queue.embed([], urgent=False)).shape == (0, 384)
-    queue.close()

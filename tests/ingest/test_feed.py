@@ -1,7 +1,6 @@
 """The consumer door, on the real embedded broker. A two-second session, so that joining a group takes one."""
 
 import asyncio
-import signal
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -13,11 +12,15 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import KafkaError
 from ingest_parts import until
 
 from ingest.broker import EmbeddedBroker
-from ingest.feed import AHEAD_LOOKS, WATCH_EVERY_S, FeedBatch, FeedRecord, KafkaFeed, ensure_topic, plain_producer
+from ingest.feed import BATCH_BYTES, BATCH_RECORDS, BUFFER_BYTES, BUFFER_RECORDS, KafkaFeed
+from ingest.feed_batch import FeedBatch, FeedRecord
+from ingest.kafka import ensure_topic, plain_producer
+from ingest.kafka_lag import AHEAD_LOOKS
+from ingest.kafka_member import POLL_RECORDS, WATCH_EVERY_S
+from ingest.watchdog import GIVE_UP_STALLS, FeedStalled
 
 SESSION_S = 2.0
 READER = """
@@ -44,16 +47,6 @@ async def producing(brokers: str) -> AsyncIterator[AIOKafkaProducer]:
         yield producer
     finally:
         await producer.stop()
-
-
-@asynccontextmanager
-async def consuming(brokers: str, topic: str) -> AsyncIterator[AIOKafkaConsumer]:
-    consumer = AIOKafkaConsumer(topic, bootstrap_servers=brokers, auto_offset_reset="earliest")
-    await consumer.start()
-    try:
-        yield consumer
-    finally:
-        await consumer.stop()
 
 
 async def produce(brokers: str, topic: str, values: list[bytes]) -> None:
@@ -108,19 +101,179 @@ async def test_records_come_as_they_are_and_only_once_after_a_commit(brokers: st
     await again.close()
 
 
-async def test_a_batch_that_was_not_committed_comes_again_after_a_kill(brokers: str, topic: str) -> None:
-    """T8, T14."""
-    await produce(brokers, topic, numbers(10))
+async def committed(brokers: str, topic: str) -> dict[int, int]:
+    """Partition -> the group's offset."""
+    member = AIOKafkaConsumer(bootstrap_servers=brokers, group_id=f"{topic}-group", enable_auto_commit=False)
+    await member.start()
+    partitions = [TopicPartition(topic, number) for number in (await member.topics() and range(4))]
+    member.assign(partitions)
+    offsets = {partition.partition: await member.committed(partition) for partition in partitions}
+    await member.stop()
+    return {partition: offset for partition, offset in offsets.items() if offset is not None}
+
+
+async def test_a_later_batch_is_not_committed_past_an_earlier_one(brokers: str, topic: str) -> None:
+    """T8, through the broker: the loop takes batch after batch, and they finish in another order."""
+    await ensure_topic([brokers], topic, partitions=1)
+    feed = feed_of(brokers, topic)
+    async with producing(brokers) as producer, asyncio.timeout(30), aclosing(aiter(feed)) as batches:  # type: ignore[type-var]
+        taken: list[FeedBatch] = []
+        for number in numbers(4):
+            await producer.send_and_wait(topic, number)
+            taken.append(await anext(batches))
+        assert [batch.next_offsets for batch in taken] == [{0: 1}, {0: 2}, {0: 3}, {0: 4}]
+        for batch, offset in ((taken[2], None), (taken[0], 1), (taken[3], 1), (taken[1], 4)):
+            await feed.commit(batch)
+            assert (await committed(brokers, topic)).get(0) == offset
+        assert feed.failed_commits == 0
+    await feed.close()
+
+
+async def test_the_buffer_is_bounded_while_the_loop_waits(brokers: str, topic: str) -> None:
+    """In records; nothing is lost, the place in the group is kept, and the records come when the loop goes on."""
+    await ensure_topic([brokers], topic)
+    values = numbers(2 * BUFFER_RECORDS)
+    await produce(brokers, topic, values)
+    feed = feed_of(brokers, topic, stall_s=2.0)
+    seen: list[bytes] = []
+    async with asyncio.timeout(60), aclosing(aiter(feed)) as batches:  # type: ignore[type-var]
+        first = await anext(batches)
+        await until(lambda: feed._buffer.is_full)
+        await asyncio.sleep(SESSION_S + 0.5)  # the loop waits for the index, longer than a session and than a stall
+        assert BUFFER_RECORDS <= len(feed._buffer) + len(first.records) < BUFFER_RECORDS + POLL_RECORDS + BATCH_RECORDS
+        assert (feed.rebuilds, feed.fault) == (0, "")
+        consumer = feed._member._consumer
+        assert consumer is not None and consumer._subscription.fetcher_idle_time < SESSION_S  # or max_poll_interval
+        batch = first
+        sizes = []
+        while True:
+            seen += [record.value or b"" for record in batch.records]
+            await feed.commit(batch)
+            if len(seen) >= len(values):
+                break
+            batch = await anext(batches)
+            sizes.append(len(batch.records))
+    assert sorted(seen) == sorted(values) and (feed.failed_commits, feed.rebuilds) == (0, 0)
+    assert max(sizes) == BATCH_RECORDS  # a backlog comes in large batches
+    await feed.close()
+
+
+async def test_the_buffer_is_bounded_in_bytes_too(brokers: str, topic: str) -> None:
+    await ensure_topic([brokers], topic, partitions=1)
+    record = b"x" * 900_000
+    async with producing(brokers) as producer:
+        for _ in range(60):
+            await producer.send_and_wait(topic, record)
+    feed = feed_of(brokers, topic)
+    async with asyncio.timeout(60), aclosing(aiter(feed)) as batches:  # type: ignore[type-var]
+        batch = await anext(batches)
+        await until(lambda: feed._buffer.is_full)
+        assert len(feed._buffer) * len(record) < BUFFER_BYTES + POLL_RECORDS * len(record)
+        assert feed.lag_records <= 60
+        seen = len(batch.records)
+        while seen < 60:
+            await feed.commit(batch)
+            batch = await anext(batches)
+            seen += len(batch.records)
+            assert sum(len(entry.value or b"") for entry in batch.records) <= BATCH_BYTES
+    await feed.close()
+
+
+async def test_what_is_in_work_gets_a_moment_to_finish_before_the_partitions_go(brokers: str, topic: str) -> None:
+    """Or a member that joins would do again what this one was about to commit. A commit must not wait for it."""
+    await ensure_topic([brokers], topic, partitions=1)
+    await produce(brokers, topic, numbers(600))
+    feed = feed_of(brokers, topic)
+    async with asyncio.timeout(30), aclosing(aiter(feed)) as batches:  # type: ignore[type-var]
+        batch = await anext(batches)
+        await until(lambda: len(batch.records) + len(feed._buffer) == 600)
+        going = asyncio.create_task(feed._member.revoked())
+        await asyncio.sleep(0.05)
+        assert not going.done() and len(feed._buffer) == 0  # nothing more is begun
+        await feed.commit(batch)
+        await going
+        end = batch.next_offsets[0]
+        assert (await committed(brokers, topic), feed.failed_commits) == ({0: end}, 0)
+        await feed.commit(batch)
+        assert feed.failed_commits == 1  # it is somebody else's now
+    await feed.close()
+
+
+async def test_what_does_not_finish_is_not_waited_for(brokers: str, topic: str) -> None:
+    await produce(brokers, topic, numbers(3))
+    feed = feed_of(brokers, topic)
+    async with asyncio.timeout(30), aclosing(aiter(feed)) as batches:  # type: ignore[type-var]
+        batch = await anext(batches)
+        await feed._member.revoked()
+        await feed.commit(batch)
+        assert (await committed(brokers, topic), feed.failed_commits) == ({}, 1)
+    await feed.close()
+
+
+async def test_nothing_is_lost_while_members_come_go_and_die(brokers: str, topic: str) -> None:
+    """T14: two ingesters and more: joins, leaves, kills, and a loop that dies in the middle of a batch."""
+    await ensure_topic([brokers], topic)
+    values = numbers(3000)
+    handled: set[bytes] = set()
+
+    async def member(dies_after: int | None = None) -> None:
+        feed = feed_of(brokers, topic)
+        count = 0
+        try:
+            async for batch in feed:
+                await asyncio.sleep(0.002)
+                count += len(batch.records)
+                if dies_after is not None and count > dies_after:
+                    return  # with this batch taken and not handled
+                handled.update(record.value or b"" for record in batch.records)
+                await feed.commit(batch)
+        finally:
+            await feed.close()
+
+    async def produce_all() -> None:
+        async with producing(brokers) as producer:
+            for start in range(0, len(values), 50):
+                for value in values[start : start + 50]:
+                    await producer.send(topic, value, b"k" + value)
+                await asyncio.sleep(0.08)
+
+    producing_all = asyncio.create_task(produce_all())
+    stays = asyncio.create_task(member())
+    await until(lambda: len(handled) > 50)
+    leaves = asyncio.create_task(member(dies_after=150))
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-c", READER, brokers, topic, f"{topic}-group", stdout=asyncio.subprocess.PIPE
     )
     assert child.stdout is not None
-    assert int(await asyncio.wait_for(child.stdout.readline(), 30)) > 0
-    child.send_signal(signal.SIGKILL)
+    await asyncio.wait_for(child.stdout.readline(), 30)  # it holds partitions and records
+    child.kill()
     await child.wait()
+    await until(lambda: set(values) <= handled and leaves.done(), 60)
+    await producing_all
+    stays.cancel()
+    await asyncio.wait([stays])
+    leaves.result()
+
+
+async def test_a_feed_that_gets_nowhere_for_long_says_so(port: int, topic: str) -> None:
+    """T10: the deployment's health check fails when building anew has not helped."""
+    feed = feed_of(f"127.0.0.1:{port}", topic, stall_s=0.02)
+    feed.check()  # not started: nothing to complain of
+    async with aclosing(aiter(feed)) as batches:  # type: ignore[type-var]
+        waiting = asyncio.ensure_future(anext(batches))
+        await until(lambda: feed.rebuilds)
+        await asyncio.sleep(GIVE_UP_STALLS * 0.02)
+        with pytest.raises(FeedStalled, match="KafkaConnectionError"):
+            feed.check()
+        await feed.close()
+        with pytest.raises(StopAsyncIteration):
+            await waiting
+
+
+async def test_a_closed_feed_ends(brokers: str, topic: str) -> None:
     feed = feed_of(brokers, topic)
-    assert sorted(await read(feed, set(numbers(10)))) == sorted(numbers(10))
     await feed.close()
+    assert [batch async for batch in feed] == []
 
 
 async def test_two_members_share_the_partitions_and_a_late_commit_is_only_counted(brokers: str, topic: str) -> None:
@@ -180,33 +333,6 @@ async def test_a_commit_without_a_partition_of_ours_is_counted_once(brokers: str
     await feed.close()
 
 
-class Losing:
-    """A consumer that loses partition 1 while it is asked for the ends."""
-
-    def __init__(self, topic: str) -> None:
-        self._topic, self._ours = topic, {0, 1}
-
-    def assignment(self) -> set[TopicPartition]:
-        return {TopicPartition(self._topic, partition) for partition in self._ours}
-
-    async def end_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-        self._ours = {0}
-        return dict.fromkeys(partitions, 10)
-
-    def highwater(self, partition: TopicPartition) -> int:
-        assert partition in self.assignment(), "Partition is not assigned"
-        return 12
-
-    async def position(self, partition: TopicPartition) -> int:
-        assert partition in self.assignment()
-        return 5
-
-
-async def test_a_partition_revoked_while_it_is_watched_is_left_out() -> None:
-    consumer: Any = Losing("posts")
-    assert await KafkaFeed("127.0.0.1:1", "posts", "group")._records_behind(consumer) == 7
-
-
 async def test_a_topic_made_anew_is_read_from_its_start(brokers: str, topic: str) -> None:
     """It is shorter than the position that the group still has; what was fetched before leaves no offset in it."""
     await ensure_topic([brokers], topic, partitions=1)
@@ -243,6 +369,53 @@ async def test_a_topic_made_anew_is_read_from_its_start(brokers: str, topic: str
     await member.stop()
 
 
+async def test_a_position_that_goes_back_by_itself_makes_what_is_in_work_void(brokers: str, topic: str) -> None:
+    """As aiokafka's does when Kafka says that it is out of range: the topic is another one, its offsets too."""
+    await ensure_topic([brokers], topic, partitions=1)
+    await produce(brokers, topic, numbers(5))
+    feed = feed_of(brokers, topic)
+    async with asyncio.timeout(30), aclosing(aiter(feed)) as batches:  # type: ignore[type-var]
+        old: list[FeedBatch] = []
+        while not old or old[-1].next_offsets != {0: 5}:
+            old.append(await anext(batches))
+        consumer = feed._member._consumer
+        assert consumer is not None
+        await consumer.seek_to_beginning()
+        new = await anext(batches)
+        assert new.records[0].offset == 0
+        await feed.commit(old[-1])
+        assert (await committed(brokers, topic), feed.failed_commits) == ({}, 1)
+        await feed.commit(new)
+        assert await committed(brokers, topic) == new.next_offsets and feed.failed_commits == 1
+    await feed.close()
+
+
+async def test_a_member_too_many_waits_and_one_that_was_left_out_is_built_anew(brokers: str, topic: str) -> None:
+    """T10: without a partition, by right or because aiokafka has lost it."""
+    await ensure_topic([brokers], topic, partitions=1)
+    feeds = [feed_of(brokers, topic, stall_s=2.0) for _ in range(2)]
+    members = [feed._member for feed in feeds]
+
+    async def run(feed: KafkaFeed) -> None:
+        async for batch in feed:
+            await feed.commit(batch)
+
+    running = [asyncio.create_task(run(feed)) for feed in feeds]
+    await until(lambda: all(feed.fault == "" for feed in feeds))
+    await asyncio.sleep(2.6)
+    assert [feed.rebuilds for feed in feeds] == [0, 0]
+    idle = next(member for member in members if not member._consumer.assignment())  # type: ignore[union-attr]
+
+    async def one() -> int:
+        return 1
+
+    idle._lag._members = one  # as if it were alone in the group
+    await until(lambda: idle.rebuilds)
+    for feed in feeds:
+        await feed.close()
+    await asyncio.gather(*running)
+
+
 async def test_a_quiet_topic_is_not_read_again(brokers: str, topic: str) -> None:
     """Tansu's end runs short of the position by all but one record of the last batch, for as long as nothing comes."""
     await produce(brokers, topic, numbers(40))
@@ -274,7 +447,7 @@ async def test_lag_counts_what_waits_and_what_is_in_hand(brokers: str, topic: st
         await until(
             lambda: feed.lag_records == 150
         )  # the batch in hand, and the rest, which the watch has to see first
-        assert len(batch.records) <= 64 and feed.fault == ""
+        assert len(batch.records) <= BATCH_RECORDS and feed.fault == ""
         await feed.commit(batch)
         left = 150 - len(batch.records)
         while left:
@@ -338,47 +511,3 @@ async def test_every_codec_is_read(brokers: str, topic: str) -> None:
     feed = feed_of(brokers, topic)
     assert len(await read(feed, {codec.encode() * 100 for codec in codecs})) == 4
     await feed.close()
-
-
-async def test_a_record_set_aside_is_kept_with_where_it_was_and_why(brokers: str, topic: str) -> None:
-    feed = feed_of(brokers, topic)
-    await feed.set_aside(FeedRecord(topic, 3, 17, 5, b"key", b"\xff", (("op", b"x"),)), "utf8")
-    await feed.set_aside(FeedRecord(topic, 0, 18, 5, None, None), "key")
-    await feed.close()
-    consumer = AIOKafkaConsumer(f"{topic}.dlq", bootstrap_servers=brokers, auto_offset_reset="earliest")
-    await consumer.start()
-    kept = [await asyncio.wait_for(consumer.getone(), 20) for _ in range(2)]
-    await consumer.stop()
-    where = (("topic", topic.encode()), ("partition", b"3"), ("offset", b"17"), ("reason", b"utf8"))
-    assert (kept[0].key, kept[0].value, kept[0].headers) == (b"key", b"\xff", (("op", b"x"), *where))
-    assert kept[1].value is None and ("reason", b"key") in kept[1].headers
-
-
-async def test_records_are_set_aside_again_after_the_broker_has_come_back_empty(
-    tansu_path: Path, port: int, topic: str
-) -> None:
-    feed = feed_of(f"127.0.0.1:{port}", topic)
-    poison = FeedRecord(topic, 0, 17, 5, b"key", b"\xff")
-    with pytest.raises(KafkaError):
-        await feed.set_aside(poison, "utf8")
-    broker = EmbeddedBroker(tansu_path, port)
-    for _ in range(2):
-        await broker.start()
-        async with asyncio.timeout(60):
-            while True:
-                try:
-                    await feed.set_aside(poison, "utf8")
-                except KafkaError:
-                    continue
-                break
-        async with consuming(broker.address, f"{topic}.dlq") as consumer:
-            assert (await asyncio.wait_for(consumer.getone(), 20)).value == b"\xff"
-        await broker.stop()
-    await feed.close()
-
-
-async def test_a_topic_that_exists_is_left_alone(brokers: str, topic: str) -> None:
-    await ensure_topic([brokers], topic, partitions=1)
-    await asyncio.gather(*(ensure_topic([brokers], topic, partitions=4) for _ in range(3)))
-    async with producing(brokers) as producer:
-        assert await producer.partitions_for(topic) == {0}

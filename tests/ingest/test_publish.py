@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, ConsumerRecord
 
 from ingest.payload import Refused
-from ingest.post import Author, Malformed, Post, Record, Removal
+from ingest.post import AccountChange, Author, Malformed, Post, Record, Removal, account_of
 from ingest.publish import BrokerUnreachable, Published, Publisher
 from ingest.record import decode
 from ingest.sources.jsonl import BadLine, Event, read_events
@@ -30,11 +31,14 @@ async def arrived(brokers: str, topic: str, count: int) -> list[ConsumerRecord[A
 
 
 def as_read(record: ConsumerRecord[Any, Any]) -> Record:
-    return decode(record.key, record.value, record.headers, timestamp_ms=record.timestamp, received_ms=1)
+    return decode(
+        record.key, record.value, record.headers, timestamp_ms=record.timestamp, received_ms=record.timestamp + 1
+    )
 
 
 async def test_a_post_arrives_as_its_readers_expect_it(brokers: str, topic: str) -> None:
     post = Post("t:1", "t", CREATED_US, "Olá \U0001f30d", CREATED_US // 1000, 1, Author("a", "ana", "Ana"), likes=3)
+    post = replace(post, account=account_of("t", "a"))
     async with Publisher(brokers, topic) as publisher:
         sent = await publisher.publish(post)
     (record,) = await arrived(brokers, topic, 1)
@@ -57,12 +61,38 @@ async def test_deletions_arrive_as_null_values_with_their_version(brokers: str, 
     assert not now.if_newer and abs(now.version_us // 1000 - records[1].timestamp) < 60_000
 
 
-async def test_what_takes_a_text_away_is_sent_as_it_is(brokers: str, topic: str) -> None:
+async def test_records_arrive_as_they_were(brokers: str, topic: str) -> None:
+    given = [
+        Removal("t:1", CREATED_US + 1, "consent", if_newer=True),
+        Removal("t:1", CREATED_US),  # of long ago: its place in the order is not that of its sending
+        AccountChange("t", "ana", "hidden", CREATED_US, "takendown"),
+        Post("t:2", "t", CREATED_US, "", CREATED_US // 1000, CREATED_US // 1000 + 5, Author(""), repost_of="t:1"),
+    ]
+    async with Publisher(brokers, topic) as publisher:
+        sent = [await publisher.publish(record) for record in given]
+    records = await arrived(brokers, topic, len(given))
+    by_op = {(dict(record.headers)["op"], record.offset): as_read(record) for record in records}
+    assert sent == given and set(map(repr, by_op.values())) == set(map(repr, given))
+    assert {record.key for record in records} == {b"t:1", b"t:2", b"account:t:ana"}
+
+
+async def test_a_removal_is_not_older_than_the_moment_it_names(brokers: str, topic: str) -> None:
+    """A record's time has milliseconds: a moment between two of them is the later one."""
+    async with Publisher(brokers, topic) as publisher:
+        sent = await publisher.publish(Removal("t:1", CREATED_US + 1))
+        ahead = await publisher.publish({"id": "t:2", "deleted": True, "edited_at": "3001-12-31T23:00:00Z"})
+    assert sent == Removal("t:1", CREATED_US + 1000)
+    by_key = {record.key: as_read(record) for record in await arrived(brokers, topic, 2)}
+    assert by_key == {b"t:1": sent, b"t:2": ahead} and ahead == Removal("t:2", 32_566_748_400_000_000)
+
+
+async def test_what_takes_a_text_away_is_sent_without_the_text(brokers: str, topic: str) -> None:
     async with Publisher(brokers, topic) as publisher:
         await publisher.publish({"id": "t:1", "text": "t", "created_at": CREATED, "consent": {"indexable": False}})
         await publisher.publish({"id": "t:1", "text": "", "created_at": CREATED})
     records = await arrived(brokers, topic, 2)
     refused, empty = map(as_read, records)
+    assert [record.value for record in records] == [None, None]
     assert refused == Removal("t:1", records[0].timestamp * 1000, "consent")
     assert empty == Removal("t:1", CREATED_US, "empty", if_newer=True)
 

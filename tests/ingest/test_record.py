@@ -10,12 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.payload import _STRUCTURE
-from ingest.post import Author, Malformed, Post, Record, Removal
-from ingest.record import MAX_TEXT, decode, encode
+from ingest.post import AccountChange, Author, Malformed, Post, Record, Removal, account_of
+from ingest.record import decode, encode
+from ingest.topic_object import MAX_TEXT
 
 CREATED = "2026-07-04T14:38:06.240Z"
 CREATED_MS = 1_783_175_886_240
 RECEIVED_MS = 1_783_175_900_000
+RECORD_MS = RECEIVED_MS - 5  # the record's own time
 ID = "bluesky:at://did:plc:x/app.bsky.feed.post/3k"
 
 
@@ -27,7 +29,7 @@ def topic_object(**changes: Any) -> dict[str, Any]:
 
 def decoded(given: Any, key: bytes | None = None, dropped: Counter[str] | None = None, **rest: Any) -> Record:
     value = given if isinstance(given, bytes | None) else json.dumps(given).encode()
-    return decode(key, value, timestamp_ms=RECEIVED_MS - 5, received_ms=RECEIVED_MS, dropped=dropped, **rest)
+    return decode(key, value, timestamp_ms=RECORD_MS, received_ms=RECEIVED_MS, dropped=dropped, **rest)
 
 
 def decoded_post(given: Any, **rest: Any) -> Post:
@@ -42,22 +44,24 @@ def test_the_whole_object() -> None:
         "author": {"id": "did:plc:x", "handle": "ana.example", "name": "Ana"}, "text": "Olá \U0001f30d",
         "lang": "pt-BR", "url": "https://ex.am/1?q=%20#a",
         "created_at": CREATED, "edited_at": "2026-07-04T14:40:00Z", "reply_to": "a:1",
-        "quote_of": "a:2", "repost_of": "a:3", "labels": ["spam"], "consent": {"indexable": True},
+        "quote_of": "a:2", "repost_of": "a:3", "conversation": "a:0", "labels": ["spam"],
+        "consent": {"indexable": True},
         "engagement": {"likes": 1, "reposts": 2, "replies": 3, "views": 4},
     }  # fmt: skip
     dropped: Counter[str] = Counter()
     assert decoded(given, key=ID.encode(), dropped=dropped) == Post(
         id=ID, source="bluesky", version_us=1_783_175_887_214_629, text="Olá \U0001f30d", created_ms=CREATED_MS,
-        received_ms=RECEIVED_MS, author=Author("did:plc:x", "ana.example", "Ana"), lang="pt-BR",
+        received_ms=RECORD_MS, author=Author("did:plc:x", "ana.example", "Ana"), lang="pt-BR",
         url="https://ex.am/1?q=%20#a", edited_ms=1_783_176_000_000, reply_to="a:1", quote_of="a:2", repost_of="a:3",
-        labels=("spam",), likes=1, reposts=2, replies=3, views=4,
+        labels=("spam",), likes=1, reposts=2, replies=3, views=4, conversation="a:0",
+        account=account_of("bluesky", "did:plc:x"),
     )  # fmt: skip
     assert not dropped
 
 
 def test_the_smallest_object() -> None:
     smallest = decoded_post(topic_object())
-    assert smallest == Post(ID, "bluesky", CREATED_MS * 1000, "hello", CREATED_MS, RECEIVED_MS, Author(""))
+    assert smallest == Post(ID, "bluesky", CREATED_MS * 1000, "hello", CREATED_MS, RECORD_MS, Author(""))
 
 
 def test_null_stands_for_absent() -> None:
@@ -102,12 +106,22 @@ def test_null_stands_for_absent() -> None:
         (topic_object(created_at="yesterday"), "created_at"),
         (topic_object(created_at="2026-02-30T00:00:00Z"), "created_at"),
         (topic_object(edited_at="2026-07-04T25:00:00Z"), "edited_at"),
+        (topic_object(created_at="1969-12-31T23:59:59.999999Z"), "created_at"),  # impossible: before any network
+        (topic_object(created_at="1601-01-01T00:00:00Z"), "created_at"),
+        (topic_object(created_at="0001-01-01T00:00:00Z"), "created_at"),
+        (topic_object(created_at="9999-12-31T23:59:59Z"), "created_at"),
+        (topic_object(created_at="9998-12-31T23:00:00-01:00"), "created_at"),
+        (topic_object(edited_at="9999-12-31T23:59:59Z"), "edited_at"),
+        (topic_object(edited_at="1969-12-31T23:59:59Z"), "edited_at"),
         (topic_object(version="1346889436626259968"), "version"),
         (topic_object(version=1783175888090), "version"),
         (topic_object(author="ana"), "field"),
         (topic_object(author={"handle": 5}), "field"),
         (topic_object(reply_to=1346889436626259968), "field"),
         (topic_object(quote_of=""), "field"),
+        (topic_object(conversation=7), "field"),
+        (topic_object(account={"id": "did:plc:x"}), "field"),
+        (topic_object(id="account:bluesky:did:plc:x"), "id"),
         (topic_object(labels="spam"), "field"),
         (topic_object(labels=["x"] * 101), "field"),
         (topic_object(engagement={"likes": -1}), "field"),
@@ -150,7 +164,7 @@ def test_key_and_id_agree(key: bytes | None, agrees: bool) -> None:
 @pytest.mark.parametrize(
     ("headers", "version_us", "if_newer"),
     [
-        ((), (RECEIVED_MS - 5) * 1000, False),
+        ((), RECORD_MS * 1000, False),
         ((("op", b"delete"), ("version", b"3mptbypcq372f")), 1_783_175_887_214_629, True),
         ((("ver", b"1783175888090"),), 1_783_175_888_090_000, True),
         (
@@ -158,7 +172,8 @@ def test_key_and_id_agree(key: bytes | None, agrees: bool) -> None:
             1_783_175_888_091_000,
             True,
         ),  # the last counts
-        ((("version", None), ("version", b"")), (RECEIVED_MS - 5) * 1000, False),
+        ((("version", None), ("version", b"")), RECORD_MS * 1000, False),
+        ((("op", b"upsert"), ("v", b"2"), ("src", b"bsky"), ("x", None)), RECORD_MS * 1000, False),
     ],
 )
 def test_a_null_value_is_a_deletion(headers: Any, version_us: int, if_newer: bool) -> None:
@@ -170,8 +185,33 @@ def test_a_null_value_is_a_deletion(headers: Any, version_us: int, if_newer: boo
 def test_a_deletion_is_not_refused_for_its_version(header: bytes) -> None:
     dropped: Counter[str] = Counter()
     record = decoded(None, key=ID.encode(), headers=(("version", header),), dropped=dropped)
-    assert record == Removal(ID, (RECEIVED_MS - 5) * 1000)
+    assert record == Removal(ID, RECORD_MS * 1000)
     assert dropped == {"version": 1}
+
+
+@pytest.mark.parametrize(
+    ("headers", "reason", "dropped"),
+    [
+        ((("reason", b"consent"),), "consent", {}),
+        ((("reason", b"screened"), ("reason", None)), "screened", {}),
+        ((("reason", b"deleted"), ("reason", b"empty")), "empty", {}),
+        ((("reason", b"because I said so"),), "deleted", {"reason": 1}),
+        ((("reason", b"\xff"),), "deleted", {"reason": 1}),
+        ((("reason", b"x" * 41),), "deleted", {"reason": 1}),
+    ],
+)
+def test_a_deletion_may_say_why(headers: Any, reason: str, dropped: dict[str, int]) -> None:
+    left_out: Counter[str] = Counter()
+    assert decoded(None, key=ID.encode(), headers=headers, dropped=left_out) == Removal(ID, RECORD_MS * 1000, reason)
+    assert left_out == dropped
+
+
+@pytest.mark.parametrize("name", ["op", "version", "ver", "source", "src", "v", "reason", "content-type", ""])
+@pytest.mark.parametrize("content", [None, b"", b"\xff\x00", b"x" * 1000, b"delete"])
+def test_no_header_changes_what_a_value_says(name: str, content: bytes | None) -> None:
+    """Unknown, repeated and null ones are in the wild; a value speaks for itself."""
+    headers = ((name, content), (name, None), (name, content))
+    assert decoded(topic_object(), headers=headers) == decoded(topic_object())
 
 
 @pytest.mark.parametrize("key", [None, b"", b"\xff", b"a\x00b"])
@@ -187,7 +227,7 @@ def test_a_record_without_a_timestamp_counts_from_its_arrival() -> None:
 def test_an_object_can_say_that_the_post_is_deleted(deleted: Any) -> None:
     given = {"id": ID, "deleted": deleted, "version": "1783175888090"}
     assert decoded(given) == Removal(ID, 1_783_175_888_090_000, if_newer=True)
-    assert decoded(topic_object(deleted=deleted)) == Removal(ID, (RECEIVED_MS - 5) * 1000)
+    assert decoded(topic_object(deleted=deleted)) == Removal(ID, RECORD_MS * 1000)
     assert isinstance(decoded(topic_object(deleted=False)), Post)
 
 
@@ -202,17 +242,24 @@ def test_an_unversioned_deletion_is_not_older_than_its_record() -> None:
 
 @pytest.mark.parametrize("consent", [{"indexable": False}, {"indexable": "true"}, {"indexable": 1}, "no", [], False])
 def test_without_consent_a_post_is_removed_whatever_else_is_wrong(consent: Any) -> None:
-    assert decoded(topic_object(consent=consent)) == Removal(ID, (RECEIVED_MS - 5) * 1000, "consent")
+    assert decoded(topic_object(consent=consent)) == Removal(ID, RECORD_MS * 1000, "consent")
     versioned = decoded(topic_object(consent=consent, version="3mptbypcq372f"))
     assert versioned == Removal(ID, 1_783_175_887_214_629, "consent", if_newer=True)
     broken = decoded(topic_object(consent=consent, text=5, created_at="x", version=7, labels="x"))
-    assert broken == Removal(ID, (RECEIVED_MS - 5) * 1000, "consent")
+    assert broken == Removal(ID, RECORD_MS * 1000, "consent")
 
 
 @pytest.mark.parametrize("text", ["", "  \n", "\u200b\ufeff\u2060", "\u00a0"])
 def test_a_post_without_text_takes_its_older_text_away(text: str) -> None:
     given = topic_object(text=text, edited_at="2026-07-04T14:40:00Z")
     assert decoded(given) == Removal(ID, 1_783_176_000_000_000, "empty", if_newer=True)
+
+
+@pytest.mark.parametrize("text", ["", " \u200b\n"])
+def test_a_repost_needs_no_text_of_its_own(text: str) -> None:
+    repost = decoded_post(topic_object(text=text, repost_of="a:1"))
+    assert (repost.text, repost.repost_of) == ("", "a:1")
+    assert isinstance(decoded(topic_object(text=text, quote_of="a:1")), Removal)
 
 
 @pytest.mark.parametrize(
@@ -229,17 +276,57 @@ def test_the_version_orders_edits(fields: dict[str, Any], version_us: int) -> No
 
 
 @pytest.mark.parametrize(
-    ("created_at", "created_ms", "sort_ms"),
+    ("created_at", "created_ms", "sort_ms", "clock"),
     [
-        ("2014-01-01T00:00:00Z", 1_388_534_400_000, 1_388_534_400_000),
-        ("3001-12-31T23:00:00Z", 32_566_748_400_000, RECEIVED_MS),
-        ("0010-12-31T23:00:00.000Z", -61_820_067_600_000, -61_820_067_600_000),
+        ("2014-01-01T00:00:00Z", 1_388_534_400_000, 1_388_534_400_000, "backdated"),
+        ("1970-01-01T00:00:00Z", 0, 0, "backdated"),
+        ("2026-07-03T14:38:20Z", 1_783_089_500_000, 1_783_089_500_000, ""),
+        ("2026-07-04T14:48:20Z", 1_783_176_500_000, RECORD_MS, "future"),
+        ("3001-12-31T23:00:00Z", 32_566_748_400_000, RECORD_MS, "future"),
+        ("9998-12-31T23:59:59.999Z", 253_370_764_799_999, RECORD_MS, "future"),
     ],
 )
-def test_times_far_from_now(created_at: str, created_ms: int, sort_ms: int) -> None:
-    """T21: a future time is clamped to the arrival, an old one stays old."""
+def test_times_far_from_now(created_at: str, created_ms: int, sort_ms: int, clock: str) -> None:
+    """T21: a future time is clamped to the arrival, an old one stays old, and both are marked."""
     far = decoded_post(topic_object(created_at=created_at))
-    assert (far.created_ms, far.sort_ms) == (created_ms, sort_ms)
+    assert (far.created_ms, far.sort_ms, far.clock) == (created_ms, sort_ms, clock)
+
+
+@pytest.mark.parametrize(
+    ("timestamp_ms", "received_ms"),
+    [(CREATED_MS + 7, CREATED_MS + 7), (RECEIVED_MS, RECEIVED_MS), (RECEIVED_MS + 1, RECEIVED_MS), (-1, RECEIVED_MS)],
+)
+def test_a_post_was_received_when_its_record_was_written(timestamp_ms: int, received_ms: int) -> None:
+    """Or a backlog that is drained two days late would be full of backdated posts."""
+    value = json.dumps(topic_object()).encode()
+    late = decode(None, value, timestamp_ms=timestamp_ms, received_ms=RECEIVED_MS)
+    assert isinstance(late, Post) and late.received_ms == received_ms
+    two_days = 2 * 24 * 3600 * 1000
+    drained = decode(None, value, timestamp_ms=CREATED_MS + 7, received_ms=CREATED_MS + two_days)
+    assert isinstance(drained, Post) and (drained.received_ms, drained.clock) == (CREATED_MS + 7, "")
+
+
+@pytest.mark.parametrize(
+    ("received_at", "received_ms", "dropped"),
+    [
+        ("2026-07-04T14:38:07Z", 1_783_175_887_000, {}),
+        ("2027-07-04T14:38:07Z", RECORD_MS, {}),  # it has come already
+        ("yesterday", RECORD_MS, {"received_at": 1}),
+        ("1601-01-01T00:00:00Z", RECORD_MS, {"received_at": 1}),
+    ],
+)
+def test_a_post_may_say_when_it_was_received(received_at: str, received_ms: int, dropped: dict[str, int]) -> None:
+    left_out: Counter[str] = Counter()
+    assert decoded_post(topic_object(received_at=received_at), dropped=left_out).received_ms == received_ms
+    assert left_out == dropped
+
+
+@pytest.mark.parametrize("account", ["", "x" * 25, "x" * 27, "X" * 26, "0" * 26, "did:plc:x"])
+def test_an_account_that_is_none_is_left_out(account: str) -> None:
+    dropped: Counter[str] = Counter()
+    named = decoded_post(topic_object(author={"id": "did:plc:x"}, account=account), dropped=dropped)
+    assert named.account == account_of("bluesky", "did:plc:x")
+    assert dropped == ({"account": 1} if account else {})
 
 
 def test_lone_surrogates_and_nul_become_replacement_characters() -> None:
@@ -353,10 +440,14 @@ def test_a_byte_order_mark_is_no_fault() -> None:
     assert isinstance(decoded(b"\xef\xbb\xbf" + json.dumps(topic_object()).encode()), Post)
 
 
-@given(st.one_of(st.none(), st.binary()), st.one_of(st.none(), st.binary()), st.binary(), st.integers(-1, 2**62))
+KEY = st.one_of(st.none(), st.binary(), st.binary().map(lambda rest: b"account:" + rest), st.just(b"a:1"))
+
+
+@given(KEY, st.one_of(st.none(), st.binary()), st.binary(), st.integers(-1, 2**62))
 def test_no_bytes_make_decode_raise(key: bytes | None, value: bytes | None, header: bytes, timestamp_ms: int) -> None:
     record = decode(key, value, (("version", header),), timestamp_ms=timestamp_ms, received_ms=RECEIVED_MS)
-    assert isinstance(record, Post | Removal | Malformed)
+    assert isinstance(record, Post | Removal | AccountChange | Malformed)
+    assert not isinstance(record, Removal) or abs(record.version_us) < 2**63
 
 
 JSON = st.recursive(
@@ -364,45 +455,13 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=5,
 )
-FIELDS = [*encode(Post("a:1", "a", 0, "", 0, 0, Author(""))), "deleted"]
+FIELDS = [*json.loads(encode(Post("a:1", "a", 0, "", 0, 0, Author("")))[1] or b""), "deleted", "account", "state"]
 
 
-@given(st.dictionaries(st.sampled_from(FIELDS), JSON))
-def test_no_object_makes_decode_raise_and_every_post_can_be_stored(given: dict[str, Any]) -> None:
-    record = decoded(topic_object(**given))
+@given(st.dictionaries(st.sampled_from(FIELDS), JSON), st.sampled_from([None, b"account:a:b", ID.encode()]))
+def test_no_object_makes_decode_raise_and_every_post_can_be_stored(given: dict[str, Any], key: bytes | None) -> None:
+    record = decoded(topic_object(**given), key=key)
     if isinstance(record, Post):
-        json.dumps(encode(record), ensure_ascii=False).encode()  # no surrogates left
+        encode(record)[1].decode()  # type: ignore[union-attr]  # no surrogates left
         assert all(abs(number) < 2**63 for number in (record.version_us, record.created_ms, record.sort_ms))
         assert "\x00" not in record.text + record.id + record.author.name
-
-
-LINE = st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]), max_size=20).map(str.strip)
-POST_ID = LINE.filter(bool).map(lambda name: f"test:{name}")
-TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), min_size=1).map(
-    lambda text: text + "x"
-)
-MS = st.integers(-62_135_596_800_000, 253_402_300_799_999)
-
-
-@given(
-    st.builds(
-        Post,
-        id=POST_ID,
-        source=st.sampled_from(["bluesky", "test", "my.net_2-x"]),
-        version_us=MS.map(lambda ms: ms * 1000),
-        text=TEXT,
-        created_ms=MS,
-        received_ms=st.just(RECEIVED_MS),
-        author=st.builds(Author, LINE, LINE, LINE),
-        lang=st.sampled_from(["", "en", "zh-Hant"]),
-        url=st.sampled_from(["", "https://ex.am/1"]),
-        edited_ms=st.none() | MS,
-        reply_to=st.none() | POST_ID,
-        repost_of=st.none() | POST_ID,
-        labels=st.lists(LINE, max_size=2).map(tuple),
-        likes=st.integers(0, 2**53),
-        views=st.none() | st.integers(0, 2**53),
-    )
-)
-def test_a_post_written_to_the_topic_is_read_back(post: Post) -> None:
-    assert decoded(encode(post), key=post.id.encode()) == post

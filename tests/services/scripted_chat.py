@@ -9,10 +9,13 @@ from typing import Any
 import httpx
 import uvicorn
 
+from ingest.post import Receipt
 from services.accounts import ApiKeys
 from services.body import Limits
 from services.events import ChatEvent, ChatRequest, Citation, Delta, Done, Marked, Searching, Sources
 from services.http import ModelInfo, build_app
+from services.search import Search
+from tests.fakes import FakeRetriever, FakeScreen
 
 KEY = "sk-right"
 
@@ -78,14 +81,25 @@ class ScriptedStatus:
     async def models(self) -> list[ModelInfo]:
         return [ModelInfo("groundswell", 1_796_000_000, "groundswell", 2048, {"weights": "scripted"})]
 
-    async def feed(self) -> dict[str, Any]:
+    async def status(self) -> dict[str, Any]:
         return {"posts": 1204, "newest_age_ms": 900, "lag": 0}
+
+    async def feed(self) -> dict[str, Any]:
+        return {"object": "feed", "newest_age_ms": 900, "ingest": {"lag_records": 0}, "index": None, "source": None}
+
+
+class Receipts:
+    """One post was removed: t:gone."""
+
+    async def receipt(self, post_id: str) -> Receipt | None:
+        return Receipt("t:gone", "deleted", 1_796_000_000_000, 1_796_000_000_250) if post_id == "t:gone" else None
 
 
 def scripted_app(script: Any = None, keys: bool = False, status: Any = None, **limits: Any) -> tuple[Any, ScriptedChat]:
     chat = ScriptedChat(script)
     api_keys = ApiKeys([KEY] if keys else None)
-    return build_app(chat, status or ScriptedStatus(), api_keys, Limits(**limits)), chat
+    search = Search(FakeScreen(), FakeRetriever([]), Receipts())
+    return build_app(chat, search, status or ScriptedStatus(), api_keys, Limits(**limits)), chat
 
 
 def client(app: Any, **kwargs: Any) -> httpx.AsyncClient:

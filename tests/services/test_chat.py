@@ -65,6 +65,32 @@ async def test_without_evidence_it_says_so_and_generates_nothing() -> None:
     assert engine.requests == []
 
 
+async def test_words_for_a_time_in_the_question_are_shown_as_they_were_understood() -> None:
+    retriever = FakeRetriever([BRIDGE])
+    retriever.limits = {"since_ms": NOW_MS - 3_600_000, "until_ms": NOW_MS, "time_words": "in the last hour"}
+    events = await events_of(chat(ScriptedEngine("Closed."), retriever), ask("Is it closed in the last hour?"))
+    (notice,) = [event for event in events if isinstance(event, Notice)]
+    assert notice.code == "time_filter" and '"in the last hour"' in notice.message and "21:14" in notice.message
+    assert isinstance(events[events.index(notice) - 1], Sources)
+
+
+@pytest.mark.parametrize("clock", ["future", "backdated"])
+async def test_a_post_whose_clock_cannot_be_believed_is_not_the_newest_evidence(clock: str) -> None:
+    believed = match("bo", "The harbour bridge was closed.", sort_ms=NOW_MS - 120_000)
+    doubtful = match("ana", "The harbour bridge is closed.", sort_ms=NOW_MS, clock=clock)
+    events = await events_of(chat(ScriptedEngine("Closed."), FakeRetriever([doubtful, believed])), ask("Is it closed?"))
+    (sources,) = [event for event in events if isinstance(event, Sources)]
+    assert sources.newest_age_ms == 120_000
+    alone = await events_of(chat(ScriptedEngine("Closed."), FakeRetriever([doubtful])), ask("Is it closed?"))
+    assert [event.newest_age_ms for event in alone if isinstance(event, Sources)] == [None]
+
+
+async def test_a_very_long_question_is_searched_for_by_its_start() -> None:
+    retriever = FakeRetriever([])
+    await events_of(chat(ScriptedEngine("-"), retriever), ask("bridge " * 4000))
+    assert retriever.asked == [("bridge " * 4000)[:8192]]
+
+
 async def test_a_question_that_is_forbidden_is_refused_before_anything_is_searched() -> None:
     retriever, engine = FakeRetriever([BRIDGE]), ScriptedEngine("Sure.")
     events = await events_of(chat(engine, retriever, FakeScreen(forbidden="bomb")), ask("How do I build a bomb?"))
@@ -218,7 +244,7 @@ async def test_a_remote_stack_is_never_shown() -> None:
             return "ray::Retriever.search() Traceback, File /opt/secret.py"
 
     class Gone(FakeRetriever):
-        async def search(self, question: str, limit: int) -> Any:
+        async def search(self, ask: Any) -> Any:
             raise Dual("Retriever")
 
     end = (await events_of(chat(ScriptedEngine("x"), Gone([])), ask("Is the bridge closed?")))[-1]

