@@ -67,7 +67,12 @@ class Index:
 
     def __init__(self, settings: Settings, shard: int = 0) -> None:
         _log_with_serve()
-        self.opened = asyncio.get_running_loop().create_task(open_index(settings, shard))
+        loop = asyncio.get_running_loop()
+        self.opened: asyncio.Future[PostIndex] = loop.create_future()
+        if settings.index.url:
+            self.opened = loop.create_task(connected_index(settings))
+        else:  # at once: a folder that cannot be used ends the start with its reason
+            self.opened.set_result(embedded_index(settings, shard))
         self.maintaining = asyncio.get_running_loop().create_task(self._maintain())
 
     async def apply(
@@ -111,27 +116,30 @@ class Index:
             await self.opened.result().close()
 
 
-async def open_index(settings: Settings, shard: int) -> "PostIndex":
-    """Raises IndexUnusable for a folder, IndexUnavailable for a server that cannot be used."""
-    given = settings.index
-    if given.url:
-        from ingest.index_server import connect
+async def connected_index(settings: Settings) -> "PostIndex":
+    """Raises IndexUnavailable."""
+    from ingest.index_server import connect
 
-        return await connect(
-            given.url,
-            api_key=settings.secret(given.api_key_file),
-            collection=given.collection,
-            shards=given.shards,
-            replicas=given.replicas,
-            window_h=given.window_h,
-            max_posts=given.max_posts,
-            warm_days=given.warm_days,
-        )
+    given = settings.index
+    return await connect(
+        given.url,
+        api_key=settings.secret(given.api_key_file),
+        collection=given.collection,
+        shards=given.shards,
+        replicas=given.replicas,
+        window_h=given.window_h,
+        max_posts=given.max_posts,
+        warm_days=given.warm_days,
+    )
+
+
+def embedded_index(settings: Settings, shard: int) -> "PostIndex":
+    """Blocks for about a second when the folder holds much. Raises IndexUnusable."""
     from ingest.index_embedded import EmbeddedIndex
 
+    given = settings.index
     path = settings.index_dir if given.shards == 1 else settings.index_dir / f"shard-{shard}"
-    return await asyncio.to_thread(
-        EmbeddedIndex,
+    return EmbeddedIndex(
         path,
         window_h=given.window_h,
         max_posts=given.max_posts // given.shards,
