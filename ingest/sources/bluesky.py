@@ -6,7 +6,6 @@ v1 sends `{"did", "time_us", "kind", KIND: {...}}`, v2 `{"$type": "message", "pa
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
@@ -14,6 +13,7 @@ from ingest.payload import Refused, parse
 from ingest.post import AccountChange, AccountState, Author, Malformed, Post, Record, Removal, account_of
 from ingest.shape import MAX_ID_BYTES, is_reason
 from ingest.sources.atproto import AtUri, is_did, is_handle, is_nsid, is_record_key, is_tid, read_at_uri
+from ingest.sources.bluesky_frame import AuthorNews, Detachment, Frame
 from ingest.sources.bluesky_record import (
     NO_UNAUTHENTICATED,
     OPTED_OUT,
@@ -45,39 +45,6 @@ _STATES: dict[str, AccountState | None] = {
 _KNOWN_SKIPS = ("like", "follow", "block", "list", "listitem", "threadgate", "generator", "starterpack", "status")
 _WORD = re.compile(r"[A-Za-z0-9_.-]{1,40}", re.ASCII)
 _LAST_US = 10**16  # the year 2286
-
-
-@dataclass(frozen=True, slots=True)
-class AuthorNews:
-    """What an event says of an account; None says nothing. "" forgets what was said before."""
-
-    handle: str | None = None
-    name: str | None = None
-    opted_out: bool | None = None  # of being shown to people who are not logged in
-
-
-@dataclass(frozen=True, slots=True)
-class Detachment:
-    """The author of `quoted` took it out of the posts `quoting` (ids)."""
-
-    quoted: str
-    quoting: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """One frame. `key` is the same whenever the same event comes again; `time_us` is when the server saw it."""
-
-    kind: str  # "commit", "identity", "account", "sync"; "info" and "error" carry a `notice`; "" could not be read
-    did: str = ""
-    time_us: int | None = None
-    seq: int | None = None  # v2's cursor
-    key: str = ""
-    records: tuple[Record, ...] = field(default=(), repr=False)
-    skipped: str = ""  # why it has no records
-    notice: str = ""  # the server's name for the error or the information
-    news: AuthorNews | None = field(default=None, repr=False)
-    detached: Detachment | None = None
 
 
 def read_frame(raw: bytes | str, now_ms: int, languages: Collection[str] = ()) -> Frame:
@@ -130,7 +97,7 @@ class _Event:
             raise Refused("did")
         if self.kind == "commit":
             return self._commit(languages)
-        self.key = f"{self.did}#{self.kind}@{_position(self._body.get('seq'))}@{_time(self._body.get('time'))}"
+        self.key = self._key(f"#{self.kind}", _position(self._body.get("seq")), self.time_us)
         if self.kind == "identity":
             return self._frame(skipped="identity", news=AuthorNews(handle=_handle(self._body.get("handle"))))
         if self.kind == "account":
@@ -140,6 +107,11 @@ class _Event:
     def _frame(self, *records: Record, **said: Any) -> Frame:
         return Frame(self.kind, self.did, self.time_us, self.seq, self.key, records, **said)
 
+    def _key(self, what: str, *places: str | int | None) -> str:
+        """ "" for an event that does not say when it was: nothing tells it from the next."""
+        place = next((place for place in places if place is not None), None)
+        return "" if place is None else f"{self.did}{what}@{place}"
+
     def _commit(self, languages: Collection[str]) -> Frame:
         collection, rkey, rev = (self._body.get(name) for name in ("collection", "rkey", "rev"))
         operation = self._body.get("operation")
@@ -147,7 +119,7 @@ class _Event:
             raise Refused("collection")
         if not is_record_key(rkey):
             raise Refused("rkey")
-        self.key = f"{self.did}/{collection}/{rkey}@{rev if is_tid(rev) else self.time_us}"
+        self.key = self._key(f"/{collection}/{rkey}", rev if is_tid(rev) else None, self.time_us)
         if collection not in COLLECTIONS:
             return self._frame(skipped=_skip_name(collection))
         if operation not in ("create", "update", "delete"):

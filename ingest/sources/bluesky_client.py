@@ -17,7 +17,8 @@ from ingest.post import Malformed, Record
 from ingest.settings import BlueskySettings
 from ingest.sources.arrival import Arrival, SourceStats
 from ingest.sources.backoff import BackOff
-from ingest.sources.bluesky import COLLECTIONS, Frame, read_frame
+from ingest.sources.bluesky import COLLECTIONS, read_frame
+from ingest.sources.bluesky_frame import Frame
 from ingest.sources.bluesky_people import People
 from ingest.sources.bluesky_quotes import Quotes
 from ingest.sources.jetstream_position import JetstreamPosition

@@ -4,7 +4,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, replace
 
 from ingest.post import AccountChange, Author, Post, Record, Removal
-from ingest.sources.bluesky import AuthorNews
+from ingest.sources.bluesky_frame import AuthorNews
 from ingest.sources.bluesky_record import OPTED_OUT, SOURCE
 
 

@@ -4,7 +4,7 @@ from collections import OrderedDict
 from dataclasses import replace
 
 from ingest.post import Post, Record, Removal
-from ingest.sources.bluesky import Detachment
+from ingest.sources.bluesky_frame import Detachment
 
 
 class Quotes:

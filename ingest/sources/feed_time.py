@@ -33,13 +33,13 @@ _DAY_US = 86_400_000_000
 def read_time(text: str, parsed: struct_time | None = None) -> int | None:
     """Microseconds since the epoch; without a zone, or in one that is not known, it is UTC. None: no date.
 
-    `parsed`: feedparser's reading, for the forms that only it knows. Its own reading of the others loses the zone, the
-    time of day or, of digits alone, the century.
+    `parsed`: feedparser's reading, for the forms that only it knows. Of the others it loses some: without a zone, with
+    a weekday in another language, in digits alone.
     """
     text = text.strip()[:200]
     try:
         us = _read(text)
-        if us is None and parsed is not None and not text.isdigit():
+        if us is None and parsed is not None:
             us = round(datetime(*parsed[:5], min(parsed[5], 59), tzinfo=UTC).timestamp() * 1e6)
     except (ValueError, OverflowError):
         return None

@@ -6,7 +6,7 @@ something on its own server only (feeds.md 2.1, jetstream#349). The servers them
 
 import re
 
-from ingest.sources.bluesky import Frame
+from ingest.sources.bluesky_frame import Frame
 
 _CURSOR = re.compile(r"v1:([0-9]{1,16})|v2:([0-9]{1,15})@(\S{1,300})", re.ASCII)
 _TIMESTAMPS = 10**15  # a cursor from here on is a time; this one lies before anything that a server can still have

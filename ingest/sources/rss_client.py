@@ -211,9 +211,7 @@ async def _fetch(client: httpx.AsyncClient, url: str, state: FeedState) -> _Answ
             if response.status_code not in _MOVED or not location:
                 body = await _body(response) if response.status_code == 200 else b""
                 return _Answer(response.status_code, response.headers, body, url, at)
-            url = str(response.url.join(location))
-            if not _is_web(url):
-                raise Refused("redirect", "not to http or https")
+            url = str(response.url.join(location))  # httpx asks for http and https only
             is_for_good = is_for_good and response.status_code in _MOVED_FOR_GOOD
             at = url if is_for_good else at
     raise Refused("redirect", f"more than {MAX_REDIRECTS}")

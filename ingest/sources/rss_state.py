@@ -52,9 +52,8 @@ def _state(given: Any) -> FeedState | None:
         seen = {key: Sighting(*entry) for key, entry in given["seen"].items()}
     except TypeError:
         return None
-    if not all(isinstance(text, str) for text in texts.values()) or not all(_is_whole(sight) for sight in seen.values()):
-        return None
-    return FeedState(**texts, seen=seen)
+    is_whole = all(isinstance(text, str) for text in texts.values()) and all(map(_is_whole, seen.values()))
+    return FeedState(**texts, seen=seen) if is_whole else None
 
 
 def _is_whole(sight: Sighting) -> bool:

@@ -35,7 +35,8 @@ def atom(*entries, more=""):
 
 @dataclass
 class Reply:
-    """`raw` is sent as it is; `hang` sends nothing more after the body's half and keeps the connection."""
+    """`raw` is sent as it is; after half of the body `hang` sends nothing more, `drip` a byte now and then, and `cut`
+    closes."""
 
     status: int = 200
     body: bytes = b""
@@ -43,6 +44,7 @@ class Reply:
     raw: bytes | None = None
     hang: bool = False
     cut: bool = False
+    drip: bool = False
 
 
 class FeedServer:
@@ -80,8 +82,11 @@ class FeedServer:
         headers = {"Content-Length": str(len(reply.body)), "Connection": "close", **reply.headers}
         lines = [f"HTTP/1.1 {reply.status} X", *(f"{name}: {value}" for name, value in headers.items())]
         head = "\r\n".join([*lines, "", ""]).encode()
-        body = reply.body[: len(reply.body) // 2] if reply.hang or reply.cut else reply.body
+        body = reply.body[: len(reply.body) // 2] if reply.hang or reply.cut or reply.drip else reply.body
         writer.write(head + body if reply.raw is None else reply.raw)
         await writer.drain()
         if reply.hang:
             await asyncio.sleep(60)
+        for byte in reply.body[len(body) :] if reply.drip else b"":
+            writer.write(bytes([byte]))
+            await asyncio.sleep(0.05)

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from ingest.payload import MAX_DEPTH
 from ingest.post import AccountChange, Malformed, Post, Removal, account_of
 from ingest.record import decode, encode
-from ingest.sources.bluesky import Frame, read_frame
+from ingest.sources.bluesky import read_frame
+from ingest.sources.bluesky_frame import Frame
 from ingest.versions import version_us
 from tests.ingest.sources.bluesky_events import (
     CORPUS,
@@ -171,6 +172,20 @@ def test_accounts(active, status, state):
 def test_what_the_network_does_to_an_account_by_itself_hides_nothing(status):
     frame = read(account(False, status))
     assert frame.records == () and frame.skipped == f"account_{status}"
+
+
+def test_the_same_event_has_the_same_key_and_two_events_never():
+    events = [account(False, "deactivated", seq=1), account(True, seq=2), identity(seq=2), commit({"text": "a"})]
+    events += [
+        commit(operation="delete", rev="3mptbypuw3t2q"),
+        commit({"text": "a"}, rkey="b"),
+        commit({"text": "a"}, did="did:plc:b"),
+    ]
+    keys = [read(event).key for event in events]
+    assert len(set(keys)) == len(events) and [read(event | {"time_us": 5}).key for event in events] == keys
+    timeless = {**account(True), "time_us": None, "account": {"active": True}}
+    assert read(timeless).key == "" and read(timeless).records
+    assert read({**timeless, "time_us": 5}).key != read({**timeless, "time_us": 6}).key
 
 
 def test_an_account_event_that_does_not_say_whether_it_is_active_is_malformed():

@@ -1,7 +1,8 @@
 """Handles, names and opt-outs that the stream said of its authors."""
 
 from ingest.post import AccountChange, Author, Malformed, Post, Removal
-from ingest.sources.bluesky import AuthorNews, read_frame
+from ingest.sources.bluesky import read_frame
+from ingest.sources.bluesky_frame import AuthorNews
 from ingest.sources.bluesky_people import People
 from tests.ingest.sources.bluesky_events import DID, TIME_US, account, commit, frame_of
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from ingest.post import Removal
-from ingest.sources.bluesky import Detachment
+from ingest.sources.bluesky_frame import Detachment
 from ingest.sources.bluesky_quotes import Quotes
 from ingest.versions import Newest
 from tests.ingest.made import post

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ingest.sources.bluesky import Frame
+from ingest.sources.bluesky_frame import Frame
 from ingest.sources.jetstream_position import JetstreamPosition
 
 SECOND = 1_000_000

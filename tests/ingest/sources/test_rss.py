@@ -138,8 +138,8 @@ def test_a_feed_that_numbers_its_entries_anew_does_not_repeat_them():
     again = read(rss(item("a", "x", link="https://ex.org/1", guid="200")), first.seen)
     assert again.posts == () and again.skipped == {"unchanged": 1}
     assert read(rss(item("a", "x", link="https://ex.org/1", guid="200")), again.seen).posts == ()
-    unlinked = read(rss(item("Good morning", guid="1")))
-    assert texts(read(rss(item("Good morning", guid="2")), unlinked.seen)) == ["Good morning"]
+    days = [rss(item("Good morning", more=f'<guid isPermaLink="false">{day}</guid>')) for day in (1, 2)]
+    assert texts(read(days[1], read(days[0]).seen)) == ["Good morning"]
 
 
 # Versions (T31)
@@ -180,6 +180,12 @@ def test_a_time_in_the_future_orders_no_version():
     ]
 
 
+def test_a_publication_in_the_future_orders_no_version():
+    first = read(rss(item("a", "one", guid="g", date="Sat, 04 Jul 2099 10:00:00 GMT")))
+    assert first.posts[0].version_us == NOW_MS * 1000 and first.posts[0].clock == "future"
+    assert first.posts[0].sort_ms == NOW_MS
+
+
 def test_without_a_readable_date_an_entry_is_from_when_it_was_first_seen():
     """T21"""
     post = only(rss(item("a", guid="g", date="sometime")))
@@ -209,6 +215,7 @@ def test_memory_is_bounded_and_still_holds_all_that_the_feed_has():
     ("body", "content_type"),
     [
         (rss(item("Café ☕", guid="g")), "text/xml; charset=iso-8859-1"),
+        (rss(item("Café ☕", guid="g")), "application/rss+xml; charset=koi8-r"),
         (rss(item("Café ☕", guid="g")).replace(b'"1.0"?>', b'"1.0" encoding="us-ascii"?>'), "text/xml"),
         (rss(item("Café ☕", guid="g")).replace(b'"1.0"?>', b'"1.0" encoding="nonsense"?>'), ""),
         (b"\xef\xbb\xbf" + rss(item("Café ☕", guid="g")), "application/rss+xml"),

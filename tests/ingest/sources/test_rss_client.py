@@ -17,13 +17,15 @@ A, B = rss(item("a", guid="urn:a")), rss(item("b", guid="urn:b"), item("a", guid
 
 
 class Waits:
-    """A sleep that ends at once and keeps how long it should have been."""
+    """A sleep that ends at once and keeps how long it should have been; after `most` of them, it lasts for ever."""
 
     def __init__(self):
-        self.asked = []
+        self.asked, self.most = [], 10_000
 
     async def __call__(self, wait_s):
         self.asked.append(wait_s)
+        if len(self.asked) >= self.most:
+            await asyncio.Event().wait()
         await asyncio.sleep(0.002)
 
 
@@ -59,8 +61,10 @@ async def polled(source, times, cursor=None):
             texts.extend(post.text for post in arrival.records)
             cursors.append(arrival.cursor)
 
+    source._sleep.most = times
     task = asyncio.create_task(reading())
     await until(lambda: len(source._sleep.asked) >= times or task.done())
+    await asyncio.sleep(0.02)  # what was put before the wait reaches the reader
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     return texts, cursors
@@ -99,6 +103,20 @@ async def test_the_cursor_carries_on_after_a_restart():
         assert list(json.loads(cursor)) == [f"{server.url}/f"]
         more, _ = await read(source_of(server, "f"), 1, cursor)
     assert (texts, more) == (["a"], ["b"])
+
+
+async def test_an_answer_that_only_has_a_new_etag_moves_the_cursor():
+    replies = [Reply(body=A, headers={"ETag": f'"{version}"'}) for version in (1, 2)]
+    async with FeedServer(f=replies) as server:
+        _, cursors = await polled(source_of(server, "f"), 3)
+    assert [next(iter(json.loads(cursor).values()))["etag"] for cursor in cursors] == ['"1"', '"2"']
+
+
+async def test_a_cursor_that_was_tampered_with_is_a_fault_and_mended():
+    async with FeedServer(f=[Reply(body=A)]) as server:
+        bad = {"etag": "", "modified": "", "at": "http://[::bad", "seen": {}}
+        texts, _ = await read(source_of(server, "f"), 1, json.dumps({f"{server.url}/f": bad}))
+    assert texts == ["a"]
 
 
 async def test_what_was_read_and_not_acknowledged_comes_again():
@@ -162,16 +180,16 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
 async def test_after_any_fault_the_feed_is_asked_again_and_loses_and_repeats_nothing(fault):
-    async with FeedServer(f=[Reply(body=A), fault, fault, Reply(body=B)]) as server:
+    async with FeedServer(f=[Reply(body=A), fault, fault, Reply(body=B), fault, Reply(body=B)]) as server:
         source = source_of(server, "f")
-        texts, _ = await polled(source, 5)
+        texts, _ = await polled(source, 6)
     assert texts == ["a", "b"]
-    assert source._sleep.asked[:4] == [300, 300, 600, 300] and source.stats.fault == ""
+    assert source._sleep.asked == [300, 300, 600, 300, 300, 300] and source.stats.fault == ""
 
 
 async def test_a_server_that_trickles_is_given_up():
-    async with FeedServer(f=[Reply(body=B, hang=True), Reply(body=A)]) as server:
-        texts, _ = await read(source_of(server, "f", poll_s=0.2), 1)
+    async with FeedServer(f=[Reply(body=B, hang=True), Reply(body=B, drip=True), Reply(body=A)]) as server:
+        texts, _ = await read(source_of(server, "f", poll_s=0.3), 1)
     assert texts == ["a"]
 
 
@@ -265,15 +283,17 @@ async def test_when_the_new_place_fails_the_old_one_is_asked_again():
 async def test_redirects_have_an_end(count, is_followed):
     chain = {f"r{n}": [Reply(302, headers={"Location": f"/r{n + 1}"})] for n in range(count)}
     async with FeedServer(**chain, **{f"r{count}": [Reply(body=A)]}) as server:
-        texts, _ = await polled(source_of(server, "r0"), 1)
+        source = source_of(server, "r0")
+        texts, _ = await polled(source, 1)
     assert texts == (["a"] if is_followed else [])
+    assert source.stats.malformed == ({} if is_followed else {"redirect": 1})
 
 
 async def test_a_feed_that_is_gone_is_asked_no_more_and_the_others_go_on():
     async with FeedServer(f=[Reply(410)], g=[Reply(body=A), Reply(body=B)]) as server:
         source = source_of(server, "f", "g")
-        texts, _ = await polled(source, 6)
-        assert len(server.asked("/f")) == 1 and len(server.asked("/g")) >= 5
+        texts, _ = await polled(source, 5)
+        assert len(server.asked("/f")) == 1 and len(server.asked("/g")) == 5
     assert texts == ["a", "b"] and source.stats.fault == "127.0.0.1: HTTP 410"
 
 
