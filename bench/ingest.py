@@ -4,7 +4,7 @@ Against the whole service (`serve run services.app`), through the broker, the sc
 embedder and the index; the search is the Retriever's own.
 
 * freshness: from the moment a post is handed to the producer to the first search that returns it, at a steady rate.
-* drain: a backlog of real tweets that was published before the service started; searches beside it, and afterwards.
+* drain: a backlog of real tweets, published at once; searches while it drains, and afterwards.
 * peers: sentence-transformers on the same tweets, one at a time and in its default batches of 32, in float32 on all
   cores; it only embeds, the drain does everything. And this project's embedder alone, in the turns of the service.
 
@@ -15,13 +15,12 @@ import argparse
 import asyncio
 import gzip
 import json
-import os
 import random
 import tempfile
 import time
 import uuid
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,30 +33,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressC
 from bench.embed_peers import Peers, measure_peers
 from bench.figures import figure, hardware, median, percentile, say
 from ingest.ask import Ask
-from ingest.broker import EmbeddedBroker
-from tests.e2e.running import Service, free_port, service
+from tests.e2e.running import Service, service
 
 PARTS = ("freshness", "drain", "peers")
 RATES = (20.0, 100.0)
 BACKLOG, QUICK_BACKLOG = 100_000, 6_000
-SETTLED = 0.02  # of the backlog: by then the model is loaded and the group joined
 AUTHORS = 20_000
 TOPIC = "posts"
 QUERY_EVERY_S = 0.1
-WORDS = (
-    "harbour",
-    "bridge",
-    "closed",
-    "storm",
-    "market",
-    "tram",
-    "river",
-    "school",
-    "council",
-    "goal",
-    "power",
-    "queue",
-)
+WORDS = "harbour bridge closed storm market tram river school council goal power queue".split()  # noqa: SIM905
 QUESTIONS = (
     "Which bridges are closed after the floods?",
     "How many people died in the train crash?",
@@ -83,7 +67,7 @@ def running_service(**settings: str) -> Iterator[Service]:
     """Ready, and with Ray connected to it."""
     with (
         tempfile.TemporaryDirectory(prefix="gsb") as folder,
-        service(Path(folder) / "data", GROUNDSWELL_FEED__SOURCE="none", **settings) as running,
+        service(Path(folder) / "data", None, GROUNDSWELL_FEED__SOURCE="none", **settings) as running,
     ):
         running.wait_until_ready()
         ray.init(address=running.ray_address(), namespace="serve", log_to_driver=False)
@@ -147,31 +131,24 @@ def tweets(data: Path) -> list[str]:
     return texts
 
 
-@asynccontextmanager
-async def backlog(texts: Sequence[str], count: int) -> AsyncIterator[str]:
-    """A broker whose topic holds so many posts; its address. Texts are used again when there are too few."""
-    ready_made = Path(os.environ.get("GROUNDSWELL_DATA_DIR", Path.home() / ".local/share/groundswell"))
-    broker = EmbeddedBroker(ready_made / "bin/tansu", free_port())
-    await broker.start()
-    producer = AIOKafkaProducer(bootstrap_servers=broker.address, linger_ms=20)
+async def publish_backlog(brokers: str, texts: Sequence[str], count: int) -> None:
+    """As fast as the broker takes it. Texts are used again when there are too few."""
+    producer = AIOKafkaProducer(bootstrap_servers=brokers, linger_ms=20)
     await producer.start()
     try:
         started_s, rng = time.time(), random.Random(7)
         for number in range(count):
             author = rng.randrange(AUTHORS)
             created = time.gmtime(started_s - (count - number) * 0.1)
-            made = {
+            made: dict[str, Any] = {
                 "id": f"crisislex:{number}",
                 "text": texts[number % len(texts)],
                 "created_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", created),
                 "author": {"id": str(author), "handle": f"user{author}", "name": f"User {author}"},
             }
             await producer.send(TOPIC, json.dumps(made).encode(), made["id"].encode())
-        await producer.flush()
-        yield broker.address
     finally:
         await producer.stop()
-        await broker.stop()
 
 
 async def searches(retriever: Any, until: asyncio.Event, found_ms: list[float]) -> None:
@@ -184,46 +161,31 @@ async def searches(retriever: Any, until: asyncio.Event, found_ms: list[float]) 
         await asyncio.sleep(max(0.0, QUERY_EVERY_S - found_ms[-1] / 1000))
 
 
-async def drain(count: int) -> tuple[float, list[float], list[float]]:
-    """Posts/s, and milliseconds of searches beside it and afterwards."""
+async def drain(running: Service, texts: Sequence[str], count: int) -> tuple[float, list[float], list[float]]:
+    """Posts/s from when all are on the topic, and milliseconds of searches meanwhile and afterwards."""
     ingester = serve.get_deployment_handle("Ingester", "default")
     retriever = serve.get_deployment_handle("Retriever", "default")
     ended, quiet = asyncio.Event(), asyncio.Event()
     beside: list[float] = []
     afterwards: list[float] = []
-    first: tuple[float, int] | None = None
+    await publish_backlog(running.brokers, texts, count)
     columns = (TextColumn("backlog"), BarColumn(), MofNCompleteColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True)) as progress:
         bar = progress.add_task("backlog", total=count)
         searching = asyncio.create_task(searches(retriever, ended, beside))
-        while True:
+        started, before, done = time.perf_counter(), -1, 0
+        while done < count:
             stats = await ingester.stats.remote()
             done = stats.records - stats.records_in_flight
+            before = done if before < 0 else before
             progress.update(bar, completed=done)
-            if first is None and done >= SETTLED * count:
-                first = (time.perf_counter(), done)
-                beside.clear()
-            if done >= count:
-                break
             await asyncio.sleep(0.2)
-        assert first is not None
-        per_s = (count - first[1]) / (time.perf_counter() - first[0])
+        per_s = (count - before) / (time.perf_counter() - started)
     ended.set()
     await searching
     asyncio.get_running_loop().call_later(min(30.0, count / 1000), quiet.set)
     await searches(retriever, quiet, afterwards)
     return per_s, beside, afterwards
-
-
-async def drained(texts: Sequence[str], count: int) -> tuple[float, list[float], list[float]]:
-    async with backlog(texts, count) as brokers:
-        say(f"{count:,} posts wait on the topic")
-        starting = running_service(GROUNDSWELL_FEED__BROKERS=brokers)
-        await asyncio.to_thread(starting.__enter__)
-        try:
-            return await drain(count)
-        finally:
-            await asyncio.to_thread(starting.__exit__, None, None, None)
 
 
 def report_freshness(quick: bool) -> None:
@@ -237,7 +199,8 @@ def report_freshness(quick: bool) -> None:
 
 def report_drain(texts: Sequence[str], peers: Peers | None, quick: bool) -> None:
     count = QUICK_BACKLOG if quick else BACKLOG
-    per_s, beside, afterwards = asyncio.run(drained(texts, count))
+    with running_service() as running:
+        per_s, beside, afterwards = asyncio.run(drain(running, texts, count))
     for peer, theirs in peers.rates.items() if peers else [("", 0.0)]:
         about = {"peer": peer, "theirs": theirs} if peers else {}
         figure("ingest.posts_per_s", per_s, "posts/s", posts=count, **about, runs=1, quick=quick)

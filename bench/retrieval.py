@@ -3,7 +3,7 @@
     python -m bench.retrieval [--data ../shared/data] [--quick]
 
 TREC: each question sees only the posts up to its own time. nDCG@10 takes exponential gains of the grades 0 to 2; the
-ideal is made of the judged posts that the collection holds. The peer is BM25 as it comes (k1 1.2, b 0.75, English stems).
+ideal is made of the judged posts that the collection holds. The peer: BM25 as it comes (k1 1.2, b 0.75, English stems).
 CheckThat: a post is asked, and the claim that it repeats should be found.
 """
 

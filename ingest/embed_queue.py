@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-TURN_S = 0.025  # of ingest: how long a question may have to wait
+TURN_S = 0.03  # of ingest: how long a question may have to wait
 MAX_TURN_TEXTS = 64
 TEXT_COST = 24  # of a text, besides its bytes: a byte of text is about a quarter of a token, whatever the script
 FIRST_COST_PER_S = 80_000.0  # until the machine's own pace is known; a slow core

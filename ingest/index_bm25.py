@@ -111,9 +111,11 @@ def content_words(text: str) -> tuple[str, ...]:
     """The words that say what is asked, as written, each once, in order; scripts without spaces are left out."""
     spaced = UNSPACED.sub(" ", _plain(text))
     lang = language_of(spaced)
-    words = {_fold(word): word for word in reversed(WORD.findall(spaced))}
-    kept = (word for word in reversed(words.values()) if not _is_stop_word(word.lower(), lang))
-    return tuple(word for word in kept if _fold(word) not in ASKING)
+    words: dict[str, str] = {}
+    for word in WORD.findall(spaced):
+        if not _is_stop_word(word.lower(), lang) and _fold(word) not in ASKING:
+            words.setdefault(_fold(word), word)
+    return tuple(words.values())
 
 
 def language_of(text: str) -> str:

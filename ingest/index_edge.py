@@ -16,7 +16,18 @@ from ingest.index_edge_changes import Changes
 from ingest.index_edge_copies import copies
 from ingest.index_edge_search import search
 from ingest.index_layout import Layout, claim
-from ingest.index_points import BELIEVED, FOUND, HIDDEN_ACCOUNTS, REMOVED, YES, Payload, match_of, point_id, receipt_of
+from ingest.index_points import (
+    BELIEVED,
+    FOUND,
+    HIDDEN_ACCOUNTS,
+    POSTS,
+    REMOVED,
+    YES,
+    Payload,
+    match_of,
+    point_id,
+    receipt_of,
+)
 from ingest.index_rules import check, slices
 from ingest.index_tier import Tier, payload_in
 from ingest.post import AccountChange, Match, Passage, Receipt, Removal
@@ -57,7 +68,7 @@ class EdgeIndex:
         if self.warm is None:
             shutil.rmtree(path / "warm", ignore_errors=True)  # a removal would not reach it
         self._changes = Changes(self.hot, self.warm, clock)
-        self._warm_newest_ms = self.warm.newest_ms(FOUND) if self.warm else None
+        self._warm_newest_ms = self.warm.newest_ms(POSTS) if self.warm else None
 
     @property
     def tiers(self) -> tuple[Tier, ...]:
@@ -150,7 +161,7 @@ class EdgeIndex:
     def age(self, now_ms: int) -> bool:
         """Moves or drops some of what is too old; False when nothing is."""
         is_more = age(self.hot, self.warm, self._keep, now_ms)
-        self._warm_newest_ms = self.warm.newest_ms(FOUND) if self.warm else None
+        self._warm_newest_ms = self.warm.newest_ms(POSTS) if self.warm else None
         return is_more
 
     def flush(self) -> None:

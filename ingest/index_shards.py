@@ -59,9 +59,12 @@ class ShardedIndex:
         )
 
     async def fetch(self, post_ids: Sequence[str]) -> dict[str, Match]:
-        found = await self._ask(lambda index: index.fetch(post_ids))
-        newest = _newest(chain.from_iterable(matches.values() for matches in found))
-        return {match.post_id: match for match in newest}
+        newest: dict[str, Match] = {}
+        for found in await self._ask(lambda index: index.fetch(post_ids)):
+            for post_id, match in found.items():
+                if post_id not in newest or match.version_us > newest[post_id].version_us:
+                    newest[post_id] = match
+        return newest
 
     async def present(self, post_ids: Sequence[str]) -> set[str]:
         return set().union(*await self._ask(lambda index: index.present(post_ids)))
@@ -71,9 +74,12 @@ class ShardedIndex:
         return {match.post_id: _earliest([copies[match.post_id] for copies in found], limit) for match in matches}
 
     async def receipt(self, post_id: str) -> Receipt | None:
-        """Every shard knows of every removal; of a repost that came back only that of the post it repeats."""
-        receipt = await self._indexes[self.shard_of(post_id)].receipt(post_id)
-        return None if receipt is None or await self.present([post_id]) else receipt
+        """Every shard is told of every removal, and only one of them that a post came back, or went with another."""
+        receipts = await self._ask(lambda index: index.receipt(post_id))
+        known = [receipt for receipt in receipts if receipt is not None]
+        if not known or await self.present([post_id]):
+            return None
+        return max(known, key=lambda receipt: receipt.purged_ms)
 
     async def summary(self) -> Summary:
         parts = await self._ask(lambda index: index.summary())

@@ -3,7 +3,7 @@
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from itertools import chain
 from typing import Any
 
@@ -29,16 +29,23 @@ class Pattern:
 
 
 def fold(text: str) -> tuple[str, list[int]]:
-    """Lower case, without accents, one character for one; and where each of them was, and the end."""
-    folded, at = [], []
+    """Lower case, without accents, one character for one; and where each of them was, and the end.
+
+    Of white space only the first: the patterns would try every way to divide a long run (a minute for 2,000 spaces).
+    """
+    folded: list[str] = []
+    at: list[int] = []
     for i, character in enumerate(text):
-        if not unicodedata.combining(character):
-            folded.append(fold_one(character))
+        if unicodedata.combining(character):
+            continue
+        one = fold_one(character)
+        if not (one.isspace() and folded and folded[-1].isspace()):
+            folded.append(one)
             at.append(i)
     return "".join(folded), [*at, len(text)]
 
 
-@cache
+@lru_cache(maxsize=8192)
 def fold_one(character: str) -> str:
     if character == "\u2019":
         return "'"

@@ -116,11 +116,11 @@ def rolling(said: Said, now: datetime) -> Interval:
 
 
 def ago(said: Said, now: datetime) -> Interval:
-    """Some days ago is that day; "two hours ago" is about then, give or take half an hour."""
+    """Some days ago is that day; "two hours ago" is then, give or take half an hour."""
     unit, count = said.value("unit")[0], said.count("number")
     if unit == "day" and count == int(count):
         return whole_days(day_from(now, -int(count)), 1, now)
-    spread = max(UNIT[unit] / 2, UNIT[unit] * count / 4)
+    spread = min(max(UNIT[unit] / 2, UNIT[unit] * count / 4), UNIT[unit] * count / 2)
     return earlier(now, UNIT[unit] * count + spread), earlier(now, UNIT[unit] * count - spread)
 
 

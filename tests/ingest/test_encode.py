@@ -1,6 +1,7 @@
 """What is written to the topic is read back as it was."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -103,6 +104,27 @@ def test_the_headers() -> None:
     assert encode(stated)[:2] == (b"test:1", None) and dict(encode(stated)[2]) == of_stated
     guessed = dict(encode(Removal("test:1", 7))[2])
     assert guessed == {"op": b"delete", "source": b"test", "v": b"1", "reason": b"deleted"}
+
+
+def test_the_examples_of_the_documentation_are_what_they_say() -> None:
+    page = (Path(__file__).parents[2] / "docs/feed.md").read_text()
+    examples = page.split("one of each kind:")[1].split("Of a post only")[0]
+    objects, start = [], examples.index("{")
+    while start >= 0:
+        found, end = json.JSONDecoder().raw_decode(examples, start)
+        objects.append(found)
+        start = examples.find("{", end)
+    now_ms = 1_796_000_000_000
+    read = [decode(None, json.dumps(found).encode(), timestamp_ms=now_ms, received_ms=now_ms) for found in objects]
+    kinds = [Post, Post, Removal, Removal, Post, Post, Post, AccountChange, AccountChange, AccountChange]
+    assert [type(record) for record in read] == kinds
+    _, edit, deletion, consent, repost, quote, reply, hidden, active, deleted = read
+    assert isinstance(edit, Post) and edit.edited_ms is not None and edit.version_us == edit.edited_ms * 1000
+    assert isinstance(deletion, Removal) and deletion.if_newer and isinstance(consent, Removal)
+    assert isinstance(repost, Post) and repost.repost_of and isinstance(quote, Post) and quote.quote_of
+    assert isinstance(reply, Post) and (reply.reply_to, reply.conversation) == ("x:30", "x:10")
+    states = [change.state for change in (hidden, active, deleted) if isinstance(change, AccountChange)]
+    assert states == ["hidden", "active", "deleted"]
 
 
 def test_a_post_without_consent_is_read_as_its_removal() -> None:

@@ -1,6 +1,13 @@
 import pytest
 
-from ingest.index_bm25 import language_of, post_terms, question_terms
+from ingest.index_bm25 import (
+    content_words,
+    is_unspaced,
+    language_of,
+    post_terms,
+    question_terms,
+    search_vector,
+)
 
 
 def share(question, post, lang=""):
@@ -83,3 +90,42 @@ def test_how_an_answer_should_be_is_not_what_is_asked_about():
     asked = question_terms("Tell me everything known about the Quillfeather aqueduct, in many long sentences please.")
     said = frozenset(post_terms("The Quillfeather aqueduct is closed.", "en").indices)
     assert asked.share_in(said) == 1.0
+
+
+def test_a_link_says_its_headline():
+    headline = "https://news.example/2026/11/harbour-bridge-closed-after-crash.html?q=x-storm-flood-rain"
+    assert share("harbour bridge crash", f"look {headline}", "en") == 1
+    assert share("storm flood html", f"look {headline}", "en") == 0
+    assert share("harbour bridge crash", "https://news.example/bridge_in_harbour+crash+live", "en") == 1
+    assert share("maria videos", "https://video.example/users/maria/videos", "en") == 0
+    assert share("r\u00edo crecido", "https://n.example/a/el-r%C3%ADo-crecido-en-la-ciudad", "es") == 1
+
+
+@pytest.mark.parametrize(
+    "link", ["http://[::1", "https://", "https://a/%ff%fe-%zz-b", "https://a/\ud800-x-y-z", "www.a"]
+)
+def test_a_broken_link_harms_nothing(link):
+    assert share("bridge", f"bridge {link}", "en") == 1
+
+
+def test_given_terms_take_the_place_of_the_questions_own():
+    question = question_terms("harbour bridge")
+    assert search_vector(question, ()) is question.vector
+    given = search_vector(question, ((7, 0.5), (9, 0.25)))
+    assert (given.indices, given.values) == ([7, 9], [0.5, 0.25])
+
+
+def test_content_words_are_those_that_say_what_is_asked_as_written():
+    assert content_words("What happened at the Harbour Bridge today? #HarbourBridge") == (
+        "Harbour",
+        "Bridge",
+        "HarbourBridge",
+    )
+    assert content_words("\u00bfQu\u00e9 pas\u00f3 en M\u00e1laga?") == ("M\u00e1laga",)
+    assert content_words("\u6e2f\u53e3 A38") == ("A38",)
+    assert content_words("hello") == ()
+
+
+def test_a_script_without_spaces_is_known():
+    assert is_unspaced("\u6e2f\u53e3")
+    assert not is_unspaced("harbour \uc11c\uc6b8")

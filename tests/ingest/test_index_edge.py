@@ -63,8 +63,8 @@ def test_a_match_holds_everything_that_a_citation_shows(index):
     assert (match.author_id, match.author_handle, match.author_name) == ("ben", "ben.example", "Ben")
     assert (match.url, match.lang, match.version_us) == (whole.url, "en-GB", 7)
     assert (match.created_ms, match.sort_ms, match.repost_of) == (NOW_MS, NOW_MS, "original")
-    assert match.vector == pytest.approx(passage.vector, abs=1e-6)
-    assert match.why["cosine"] == pytest.approx(1, abs=1e-5)
+    assert match.vector == pytest.approx(passage.vector, abs=1e-3)  # in half precision
+    assert match.why["cosine"] == pytest.approx(1, abs=1e-3)
     assert match.why["words"] == 1.0
     assert match.why["bm25"] > 0
     assert match.score == pytest.approx(match.why["relevance"] * match.why["recency"])
@@ -77,7 +77,7 @@ def test_a_candidate_by_one_way_carries_the_score_of_the_other(index):
     text = "bridge and twenty more words that make this match by words the weakest of all"
     (match,) = [m for m in index.search(Query("bridge", vector(text), limit=300)) if m.post_id == "target"]
     assert match.why["bm25"] > 0
-    assert match.why["cosine"] == pytest.approx(1, abs=1e-5)
+    assert match.why["cosine"] == pytest.approx(1, abs=1e-3)
 
 
 def test_a_newer_post_wins_over_an_equal_older_one(index):

@@ -103,7 +103,7 @@ async def run(index, batches):
     return model
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(BATCHES)
 def test_hot_and_warm_hold_what_the_rules_say(tiered, batches):
     clear(tiered)
@@ -114,7 +114,7 @@ def test_hot_and_warm_hold_what_the_rules_say(tiered, batches):
     assert held == model.versions()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(BATCHES)
 def test_three_shards_hold_what_the_rules_say(shards, batches):
     for shard in shards:

@@ -6,7 +6,7 @@ import qdrant_edge as edge
 from ingest.index import Query
 from ingest.index_edge import EdgeIndex
 from ingest.index_edge_changes import entries
-from ingest.post import Removal
+from ingest.post import AccountChange, Removal
 from tests.ingest.index_parts import clear, count, everything, quick_folder, words
 from tests.ingest.made import NOW_MS, passages, vector
 
@@ -73,6 +73,14 @@ def test_an_old_post_is_the_same_when_it_has_moved(index):
         assert after.why[part] == pytest.approx(before.why[part], abs=1e-5)
     for field in ("text", "labels", "likes", "conversation", "reply_to", "account", "saying", "version_us"):
         assert getattr(after, field) == getattr(before, field)
+
+
+def test_a_warm_post_is_found_again_when_its_account_is_back(index):
+    index.apply([], [], [AccountChange("test", "ana", "hidden", 1)])
+    old(index, "harbour")
+    assert words(index, "harbour", **BACK) == []
+    index.apply([], [], [AccountChange("test", "ana", "active", 2)])
+    assert words(index, "harbour", **BACK) == ["old"]
 
 
 def test_both_tiers_are_scored_together(index):

@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 import pytest
 
 from ingest.ask import Ask
-from ingest.embed import Embedder, EmbedQueue
+from ingest.embed import Embedder
+from ingest.embed_queue import EmbedQueue
 from ingest.index_embedded import EmbeddedIndex
 from ingest.post import AccountChange, Passage, Removal
 from ingest.rank import RECENCY_BOOST
@@ -83,7 +84,15 @@ async def test_the_post_that_answers_comes_first(feed):
 
 @pytest.mark.parametrize(
     "question",
-    ["What is the capital of France?", "write me a poem about cats", "Hi, how are you?", "thanks!", " ", "\U0001f600", "?"],
+    [
+        "What is the capital of France?",
+        "write me a poem about cats",
+        "Hi, how are you?",
+        "thanks!",
+        " ",
+        "\U0001f600",
+        "?",
+    ],
 )
 async def test_off_topic_questions_and_small_talk_find_nothing(feed, question):
     await feed.take(
@@ -105,7 +114,9 @@ async def test_posts_outside_the_window_are_not_found_unless_asked_for(feed):
 async def test_time_words_limit_the_time_and_are_shown(feed):
     await feed.take(
         post("today", CLOSED, ms=NOON_MS - HOUR_MS),
-        post("yesterday", "Harbour bridge is still open, trucks are not allowed", ms=NOON_MS - 20 * HOUR_MS, author="b"),
+        post(
+            "yesterday", "Harbour bridge is still open, trucks are not allowed", ms=NOON_MS - 20 * HOUR_MS, author="b"
+        ),
     )
     found = await feed.ask("What happened at the harbour bridge yesterday?", now_ms=NOON_MS)
     assert ids(found) == ["yesterday"]
@@ -216,7 +227,9 @@ async def test_t21_a_post_with_a_wrong_clock_is_found_and_is_not_fresh(feed):
     """T21: createdAt in the future or years before its arrival is never "fresh"."""
     await feed.take(
         post("true", CLOSED),
-        replace(post("future", "Harbour bridge closed for ever after the barge", author="fu"), created_ms=NOW_MS + DAY_MS),
+        replace(
+            post("future", "Harbour bridge closed for ever after the barge", author="fu"), created_ms=NOW_MS + DAY_MS
+        ),
         replace(post("import", "Harbour bridge closed, barge stuck", author="im"), created_ms=NOW_MS - 30 * HOUR_MS),
     )
     fresh = {match.post_id: match.why["recency"] for match in (await feed.ask(BRIDGE)).matches}
@@ -238,8 +251,8 @@ class Watched:
 
 async def test_what_the_best_posts_say_is_searched_for_as_well(feed):
     about = [
-        post(f"q{i}", f"Tromso earthquake: the Fjellheim tower swayed, says {name}", author=f"a{i}")
-        for i, name in enumerate("ana ben cem dia eli fay gus hal ida jon kim lea mia noa ola pia quin rob sue tom".split())
+        post(f"q{i}", f"Tromso earthquake: the Fjellheim tower swayed, says Mr {name}", author=f"a{i}")
+        for i, name in enumerate("abcdefghijklmnopqrst")
     ]
     other = [post(f"o{i}", f"Tromso {what}", author=f"o{i}") for i, what in enumerate(("harbour", "fish", "snow"))]
     also = post("also", "Fjellheim tower swayed and was emptied, what a morning", author="zoe")
