@@ -21,11 +21,12 @@ import httpx
 import ray
 
 from bench.figures import figure, hardware, median, say
-from ingest.embed import Embedder, EmbedQueue
-from ingest.index import Query
-from ingest.index_edge import EdgeIndex
-from ingest.post import Author, Match, Passage, Post
-from ingest.retrieve import Retrieval
+from ingest.ask import Ask
+from ingest.embed import Embedder
+from ingest.embed_queue import EmbedQueue
+from ingest.index_embedded import EmbeddedIndex
+from ingest.post import Author, Passage, Post
+from ingest.retrieve import Found, Retrieval
 from model_runtime.group import WorkerGroup
 from model_runtime.settings import ModelSettings
 from safety.bias import Bias
@@ -63,24 +64,22 @@ class PlainRetriever:
     def __init__(self, embedder_dir: Path, index_dir: Path) -> None:
         self.embedder = Embedder(embedder_dir)
         self.queue = EmbedQueue(self.embedder)
-        self.index = EdgeIndex(index_dir)
-        self.retrieval = Retrieval(self.queue, self)
+        self.index = EmbeddedIndex(index_dir)
+        self.retrieval = Retrieval(self.queue, self.index, window_h=72)
 
-    def add(self, posts: Sequence[Post]) -> None:
+    async def add(self, posts: Sequence[Post]) -> None:
         vectors = self.embedder.embed([post.text for post in posts])
         made = [Passage(post, 0, post.text, tuple(row.tolist())) for post, row in zip(posts, vectors, strict=True)]
-        self.index.apply(made, [])
+        await self.index.apply(made, [])
 
-    async def search(self, question: Any, limit: int = 5) -> list[Match]:
-        if isinstance(question, Query):
-            return self.index.search(question)
-        return await self.retrieval.search(question, limit=limit, now_ms=now_ms(), window_h=72)
+    async def search(self, ask: Ask) -> Found:
+        return await self.retrieval.search(ask, now_ms())
 
     async def embed_now(self, texts: Sequence[str]) -> Any:
         return await self.queue.embed(texts, urgent=True)
 
     async def present(self, post_ids: Sequence[str]) -> set[str]:
-        return self.index.present(post_ids)
+        return await self.index.present(post_ids)
 
 
 class PlainEngine:
@@ -177,7 +176,7 @@ async def direct_chat(data_dir: Path, index_dir: Path) -> tuple[Chat, WorkerGrou
         Post(f"bench:{n}", "bench", at_ms * 1000, text, at_ms, at_ms, Author(f"a{n}", f"a{n}.example"))
         for n, text in enumerate(TEXTS)
     ]
-    retriever.add(posts)
+    await retriever.add(posts)
     return Chat(PlainScreen(), retriever, PlainEngine(group), lambda: len(posts)), group
 
 

@@ -88,8 +88,9 @@ class Retrieval:
             return ask.question, Found(since_ms=ask.since_ms, until_ms=ask.until_ms)
         zone = ZoneInfo(ask.time_zone) if ask.time_zone else self._zone
         read = read_time_words(ask.question, now_ms, zone) if ask.read_time_words else None
-        if read is None:
-            return ask.question, Found(since_ms=max(0, now_ms - self._window_ms))
+        if read is None:  # a thread is read to its beginning
+            since_ms = None if ask.conversation is not None else max(0, now_ms - self._window_ms)
+            return ask.question, Found(since_ms=since_ms)
         return read.rest, Found(since_ms=read.since_ms, until_ms=read.until_ms, time_words=read.words)
 
     async def candidates(self, query: Query) -> list[Match]:

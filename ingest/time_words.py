@@ -68,7 +68,7 @@ def _ms(moment: datetime) -> int:
 
 def _phrases(question: str, now: datetime) -> Iterator[Phrase]:
     folded, at = fold(question[:MAX_CHARS])
-    taken = [match.span() for match in QUOTED.finditer(question)]
+    taken = [match.span() for match in QUOTED.finditer(question[:MAX_CHARS])]
     for lexicon in LEXICONS:
         taken += [(at[match.start()], at[match.end()]) for match in no_times(lexicon).finditer(folded)]
     for lexicon in LEXICONS:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
     from starlette.types import ASGIApp
 
-    from ingest.archiver import Archiver
+    from ingest.archiver import Archiver, ArchiverStats
     from ingest.ask import Ask
     from ingest.feed import KafkaFeed
     from ingest.index import ApplyReport, Copy, PostIndex, Query, Summary
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from model_runtime.upstream import UpstreamEngine
 
 Handle = DeploymentHandle[Any]
+logger = logging.getLogger(__name__)
 MAINTAIN_EVERY_S = 60.0
 
 
@@ -246,13 +247,21 @@ class Ingester:
 
     async def _archive(self, url: str, flush_s: float, feed: "KafkaFeed", screen: RemoteScreen) -> None:
         from ingest.archive import Archive
+        from ingest.archive_store import ArchiveUnusable
         from ingest.archiver import Archiver
 
-        self.archiver = Archiver(feed, screen, await asyncio.to_thread(Archive, url), flush_s)
+        pause_s = 1.0
+        while self.archiver is None:
+            try:
+                self.archiver = Archiver(feed, screen, await asyncio.to_thread(Archive, url), flush_s)
+            except (ArchiveUnusable, OSError, ValueError, ImportError) as error:  # ingest goes on without it
+                logger.error("the archive cannot be opened: %s", error)
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, 60.0)
         await self.archiver.run()
 
-    async def stats(self) -> "IngestStats":
-        return self.loop.stats()
+    async def stats(self) -> "tuple[IngestStats, ArchiverStats | None]":
+        return self.loop.stats(), None if self.archiver is None else self.archiver.stats()
 
     async def check_health(self) -> None:
         self.loop.check()

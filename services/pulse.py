@@ -19,6 +19,7 @@ from services.remote import RemoteEngine, RemoteScreen, Unavailable, call
 from services.settings import Settings
 
 if TYPE_CHECKING:
+    from ingest.archiver import ArchiverStats
     from ingest.index import PostIndex, Summary
     from ingest.ingest_stats import IngestStats
     from ingest.sources.arrival import SourceStats
@@ -51,6 +52,7 @@ class Pulse:
         self._reasons = ["the deployments are starting"]
         self._summary: Summary | None = None
         self._stats: IngestStats | None = None
+        self._archive: ArchiverStats | None = None
         self._source: SourceStats | None = None
         self._card: ModelCard | None = None
         self._running = 0
@@ -78,8 +80,8 @@ class Pulse:
         if not isinstance(summary, Unavailable):
             self._summary = summary
         if not isinstance(stats, Unavailable):
-            self._stats = stats
-            reasons += _feed_reasons(stats)
+            self._stats, self._archive = stats
+            reasons += _feed_reasons(self._stats)
         if not isinstance(source, Unavailable):
             self._source = source
         if not isinstance(streams, Unavailable):
@@ -117,13 +119,15 @@ class Pulse:
         }
 
     async def feed(self) -> dict[str, Any]:
-        """Everything that is known of the feed and the index, by the names of IngestStats, Summary and SourceStats."""
+        """Everything that is known of the feed and the index, by the names of IngestStats, Summary, SourceStats
+        and ArchiverStats."""
         return {
             "object": "feed",
             "newest_age_ms": self._newest_age_ms(),
             "ingest": None if self._stats is None else asdict(self._stats),
             "index": None if self._summary is None else asdict(self._summary),
             "source": None if self._source is None else asdict(self._source),
+            "archive": None if self._archive is None else asdict(self._archive),
         }
 
     def _newest_age_ms(self) -> int | None:

@@ -1,5 +1,6 @@
 """Search without an answer: the posts that bear on a question, each with its reasons. Knows no HTTP beyond statuses."""
 
+from dataclasses import replace
 from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -68,7 +69,7 @@ class Search:
                 raise _not_available("SafetyFilter")
             raise ApiError(400, "This query is refused by the safety filter.", code="content_filter", param="query")
         try:
-            found = await self._retriever.search(ask)
+            found = await self._retriever.search(replace(ask, question=verdict.text))
         except Unavailable as error:
             raise _not_available(error.deployment) from error
         return {
@@ -121,7 +122,8 @@ def read_ask(raw: Any) -> Ask:
         return Ask(body.query, **fields)
     except BadAsk as error:
         name = {"question": "query", "since_ms": "since", "until_ms": "until"}.get(error.field, error.field)
-        raise ApiError(400, f"Invalid '{name}': {error.reason}.", code="invalid_value", param=name) from None
+        reason = error.reason.replace("since_ms", "since")
+        raise ApiError(400, f"Invalid '{name}': {reason}.", code="invalid_value", param=name) from None
 
 
 def found_match(match: Match) -> Json:
