@@ -175,7 +175,7 @@ async def drain(running: Service, texts: Sequence[str], count: int) -> tuple[flo
         searching = asyncio.create_task(searches(retriever, ended, beside))
         started, before, done = time.perf_counter(), -1, 0
         while done < count:
-            stats = await ingester.stats.remote()
+            stats, _ = await ingester.stats.remote()
             done = stats.records - stats.records_in_flight
             before = done if before < 0 else before
             progress.update(bar, completed=done)

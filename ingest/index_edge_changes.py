@@ -105,11 +105,11 @@ class Changes:
 
         Surplus pieces go first: were the process killed in between, the old head tells the next try of them.
         """
-        self._hot.delete(_pieces(changed, hot))
         now_ms, known = self._clock(), {**warm, **hot, **changed}
+        self._note_wear(changed, hot, warm, now_ms)
+        self._hot.delete(_pieces(changed, hot))
         new = {post_id: entry for post_id, entry in changed.items() if entry is not hot.get(post_id)}
         self._hot.upsert([point for post_id, entry in new.items() for point in _points(post_id, entry, known, now_ms)])
-        self._note_wear(changed, hot, warm, now_ms)
         if self._warm:
             self._warm.delete(
                 [i for post_id in changed if post_id in warm for i in _ids(post_id, warm[post_id].pieces)]
@@ -120,7 +120,8 @@ class Changes:
     def _note_wear(
         self, changed: Mapping[str, Entry], hot: Mapping[str, Entry], warm: Mapping[str, Entry], now_ms: int
     ) -> None:
-        """What is written over or removed stays in the files until a vacuum. A warm post was hot once."""
+        """What is written over or removed stays in the files until a vacuum. A warm post was hot once. Noted before it
+        is done: after a kill in between, nothing would tell any more that there was a text."""
         over = [post_id for post_id in changed if post_id in hot and hot[post_id].pieces]
         self._hot.wear.dead += len(over)
         if over or any(post_id in warm for post_id in changed):

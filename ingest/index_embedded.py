@@ -87,6 +87,7 @@ class EmbeddedIndex:
             pass
         for tier in self._index.tiers:
             await self._run(tier.flush_if_due)
+            await asyncio.to_thread(tier.generations.sweep)
             if time.monotonic() >= self._rest_until_s and await self._run(is_due, tier, now_ms):
                 await self.vacuum(tier)
 

@@ -3,9 +3,12 @@
 Killed at any moment, the folder opens with the generation that CURRENT names; what else lies there is swept away.
 """
 
+import logging
 import os
 import shutil
 from pathlib import Path
+
+log = logging.getLogger(__name__)
 
 CURRENT = "CURRENT"
 
@@ -25,11 +28,9 @@ class Generations:
         return self._path / name
 
     def next(self) -> Path:
-        """The path of the next one; nothing is there yet."""
-        current = self.current
-        path = self._path / str(int(current.name) + 1 if current else 1)
-        shutil.rmtree(path, ignore_errors=True)
-        return path
+        """The path of the next one; nothing is there yet, not even what could not be swept away."""
+        taken = [int(path.name) for path in self._path.iterdir() if path.name.isdecimal()]
+        return self._path / str(max(taken, default=0) + 1)
 
     def switch(self, to: Path) -> None:
         """From now on this one counts, in one step that is on disk when it returns."""
@@ -46,8 +47,12 @@ class Generations:
             os.close(folder)
 
     def sweep(self) -> None:
-        """Deletes every generation but the current one."""
+        """Deletes every generation but the current one. What will not go is left for the next time: a shard that was
+        just let go may still write to its folder."""
         current = self.current
         for path in self._path.iterdir():
             if path.name.isdecimal() and path != current:
-                shutil.rmtree(path)
+                try:
+                    shutil.rmtree(path)
+                except OSError as error:
+                    log.warning("generation %s is left over: %s", path.name, type(error).__name__)

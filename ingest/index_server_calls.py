@@ -29,7 +29,7 @@ REQUEST_IDS = 1000
 PAGE = 1000
 
 
-class IndexUnavailable(RuntimeError):
+class IndexUnavailable(ConnectionError):
     """The server cannot be reached, refuses the key, is too old, or holds something else under that name."""
 
     def __init__(self, url: str, reason: str) -> None:

@@ -75,6 +75,7 @@ def _start(tier: Tier, target: Path, started: "list[subprocess.Popen[bytes]]") -
     """On the owner's thread, which lives as long as the tier: the child dies with the thread that started it."""
     tier.journal = []
     tier.journal_points = 0
+    tier.wear.begin()
     command = [sys.executable, "-m", "ingest.index_vacuum", str(target), str(tier.dim), tier.kind, str(os.getpid())]
     package = Path(__file__).resolve().parent.parent
     started.append(subprocess.Popen(command, cwd=package, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL))

@@ -10,19 +10,30 @@ class Wear:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        kept = json.loads(path.read_text()) if path.is_file() else {}
+        self._removed_since_ms: int | None = None  # the first after `begin`
+        try:
+            kept = json.loads(path.read_text()) if path.is_file() else {}
+        except ValueError:  # a power cut may leave it empty: something may have been removed
+            kept = {"removed_ms": 0}
         self.dead: int = kept.get("dead", 0)
         self.added: int = kept.get("added", 0)
         self.removed_ms: int | None = kept.get("removed_ms")
 
     def removed(self, now_ms: int) -> None:
         """Text that must go is still in the files. On disk at once: a kill must not forget it."""
+        if self._removed_since_ms is None:
+            self._removed_since_ms = now_ms
         if self.removed_ms is None:
             self.removed_ms = now_ms
             self.save()
 
+    def begin(self) -> None:
+        """A vacuum does: what is removed from now on may get into the files that it makes."""
+        self._removed_since_ms = None
+
     def reset(self) -> None:
-        self.dead, self.added, self.removed_ms = 0, 0, None
+        """The files are those of the vacuum that began last."""
+        self.dead, self.added, self.removed_ms = 0, 0, self._removed_since_ms
         self.save()
 
     def save(self) -> None:

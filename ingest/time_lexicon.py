@@ -123,6 +123,8 @@ ENGLISH = Lexicon(
         "yesterday by (?:the beatles|paul mccartney)", "(?:saturday|sunday|monday|friday) night (?:live|lights|"
         "football|raw|funkin|dinner|fever)", "last night in soho", "one night in", "day after tomorrow",
         "since the 3rd century", "the weekend edition", "every {weekday}", "next {weekday}",
+        "(?:(?<!day )before|until|till|prior to|not) (?:{day}|{day_part}|{span})",
+        "{clock} (?:utc|gmt|[ecmp][sd]t|bst|cest|cet)",
     ),
     clause_words="in at on near about with to and or for of by around is are was were did has have what who how why",
 )  # fmt: skip
@@ -177,7 +179,8 @@ SPANISH = Lexicon(
         ("between", "(?:{day},? )?(?:de|desde) {clock} (?:a|hasta) {clock_to}(?: (?:de )?{day})?"),
         ("now", "(?:ahora mismo|justo ahora|en este (?:mismo )?momento)"),
     ),
-    no_times=("(?:de|a) ultima hora", "hoy (?:por hoy|en dia)", "el ultimo dia", "proximo {weekday}",
+    no_times=("(?:de|a) ultima hora", "(?<!la )ultima hora~:", "hasta (?:{day}|{day_part}|{span})",
+              "hoy (?:por hoy|en dia)", "el ultimo dia", "proximo {weekday}",
               "noche de(?:l)? {weekday} \\w+", "dia {date} a dia", "hace un dia (?:bueno|malo|precioso|horrible)"),
     clause_words="en a al de del por con y o sobre cerca hay ha han que se",
 )  # fmt: skip
@@ -235,8 +238,9 @@ GERMAN = Lexicon(
         ("between", "(?:{day} )?von {hour}(?:[:.]{minute})?(?:~uhr)? bis {clock_to}(?: {day})?"),
         ("now", "(?:gerade (?:eben|jetzt)|genau jetzt|jetzt gerade)"),
     ),
-    no_times=("(?:zdf )?heute[ -](?:show|journal|plus|xpress)", "von heute auf morgen", "von gestern (?:sein|bin|ist)",
-              "schnee von gestern", "(?:in )?letzte[r]? minute", "nachsten {weekday}", "kommenden {weekday}",
+    no_times=("(?:zdf )?heute[ -](?:show|journal|plus|xpress)", "von heute auf morgen",
+              "bis (?:{day}|{day_part}|{span})", "von gestern (?:sein|bin|ist)", "schnee von gestern",
+              "(?:in )?letzte[r]? minute", "nachsten {weekday}", "kommenden {weekday}",
               "heute morgen ist ein neuer"),
     capitals=("Uhr", "Stunde"),
     clause_words="in an am auf bei und oder mit zu um uber der die das passiert",
@@ -248,7 +252,7 @@ CHINESE = Lexicon(
             for j, ones in enumerate(["", *"一二三四五六七八九"]) if i or j}
     | {"两": 2, "兩": 2, "半": 0.5, "几": 3, "幾": 3, "数": 4},
     unit=_units("", "分钟 分鐘", "", "小时 小時 钟头 鐘頭", "", "天 日", "", "周 週 星期 礼拜 禮拜", "", "月"),
-    day={"今天": 0, "今日": 0, "昨天": -1, "昨日": -1, "前天": -2},
+    day={"今天": 0, "今日": 0, "昨天": -1, "昨日": -1, "前天": -2, "大前天": -3},
     part={"早上": "morning", "早晨": "morning", "上午": "morning", "中午": "midday", "下午": "afternoon",
           "傍晚": "evening", "晚上": "evening", "夜里": "night", "深夜": "night", "凌晨": "early", "清晨": "early"},
     day_part={"今早": (0, "morning"), "今晨": (0, "early"), "今晚": (0, "evening"), "昨晚": (-1, "night"),

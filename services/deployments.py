@@ -105,10 +105,14 @@ class Index:
                 await task
 
     async def _maintain(self) -> None:
+        """What a full disk or a server that is away has stopped is tried again: a restart would only stop searches."""
         index = await self.opened
         while True:
             await asyncio.sleep(MAINTAIN_EVERY_S)
-            await index.maintain(time.time_ns() // 1_000_000)
+            try:
+                await index.maintain(time.time_ns() // 1_000_000)
+            except OSError as error:
+                logger.error("the index was not maintained: %s", type(error).__name__)
 
     async def __del__(self) -> None:
         self.maintaining.cancel()

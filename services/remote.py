@@ -154,7 +154,7 @@ class RemoteRetriever:
 
     async def search(self, ask: "Ask") -> "Found":
         found = await self._search(ask)
-        if self._publisher is None or _fresh(found.matches) >= ENOUGH_FRESH:
+        if self._publisher is None or not _may_be_on_x(ask, found) or _fresh(found.matches) >= ENOUGH_FRESH:
             return found
         try:
             looked_up = await call("Publisher", self._publisher.look_up.remote(ask.question), LOOK_UP_S)
@@ -186,6 +186,12 @@ class RemoteRetriever:
     async def embed_now(self, texts: Sequence[str]) -> "np.ndarray":
         vectors: np.ndarray = await call("Retriever", self._handle.embed.remote(list(texts), True), self._timeout_s)
         return vectors
+
+
+def _may_be_on_x(ask: "Ask", found: "Found") -> bool:
+    """Whether a fresh post of X could be an answer: else nobody is told of the question, and nothing is spent."""
+    is_past = found.until_ms is not None and found.until_ms < time.time_ns() // 1_000_000 - FRESH_MS
+    return not is_past and (not ask.sources or "x" in ask.sources)
 
 
 def _fresh(matches: Sequence[Match]) -> int:

@@ -76,15 +76,15 @@ def _show(answer: dict[str, Any]) -> None:
         author = match["author"]["handle"] or match["author"]["name"] or match["source"]
         when = datetime.fromisoformat(match["created_at"]).astimezone(UTC)
         head = f"{number}. @{author}, {when:%Y-%m-%d %H:%M} UTC, score {match['score']:.3f}"
-        console.print(Text(head, "bold"))
+        console.print(Text(_printable(head), "bold"))
         console.print(Text(_printable(match["text"])))
         console.print(Text(f"   {'; '.join(match['reasons'])}", "dim"))
         if match["url"]:
-            console.print(Text(f"   {match['url']}", "dim"))
+            console.print(Text(f"   {_printable(match['url'])}", "dim"))
 
 
 def _printable(text: str) -> str:
-    """Without control characters: a post must not drive the terminal it is shown on."""
+    """Without control characters: neither a post nor its author's name may drive the terminal they are shown on."""
     return "".join(char if char.isprintable() or char == "\n" else " " for char in text)
 
 

@@ -3,11 +3,13 @@
 import asyncio
 import json
 import logging
-from collections.abc import Iterator
+import sqlite3
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ingest.broker import BrokerFailed, EmbeddedBroker
 from ingest.cursor import CursorFile
+from ingest.payload import Refused
 from ingest.post import AccountChange, Malformed, Post, Removal
 from ingest.publish import BrokerUnreachable, Publisher
 from ingest.sources.arrival import Arrival, Source, SourceEnded, SourceStats
@@ -69,34 +71,47 @@ class Supply:
         """Asks X's search, where that is set up, and publishes what it finds. The ids of the posts; [] for none."""
         if not self._settings.x.search:
             return []
-        records = await self._publish_all(await self._searching().search(question, LOOK_UP_POSTS))
-        return [record.id for record in records if isinstance(record, Post) and record.text]
+        records = await self._publish_all(await self._asked(lambda search: search.search(question, LOOK_UP_POSTS)))
+        return [record.id for record in records or () if isinstance(record, Post) and record.text]
 
     async def _look_again(self) -> None:
         """Without X's stream nobody tells that a post which was looked up has been removed."""
+        arrival: Arrival | None = None
         while True:
             await asyncio.sleep(LOOK_AGAIN_EVERY_S)
-            await self._publish_all(await self._searching().look_again())
+            if arrival is None:  # to ask again says that all of the last was published (x_recheck.py)
+                arrival = await self._asked(lambda search: search.look_again())
+            if await self._publish_all(arrival) is not None:
+                arrival = None
 
-    def _searching(self) -> "XSearch":
-        if self._x_search is None:
-            self._x_search = x_search_for(self._settings)
-        return self._x_search
+    async def _asked(self, ask: "Callable[[XSearch], Awaitable[Arrival | None]]") -> Arrival | None:
+        """None, too, when its files cannot be used: then nothing is asked, and the broker must not end for it."""
+        try:
+            if self._x_search is None:
+                self._x_search = x_search_for(self._settings)
+            return await ask(self._x_search)
+        except sqlite3.Error as error:
+            logger.error("X is not asked, its files cannot be used: %s", type(error).__name__)
+            return None
 
-    async def _publish_all(self, arrival: Arrival | None) -> list[Post | Removal | AccountChange]:
-        """What was published; [] when the broker cannot be reached: X is asked again another time."""
+    async def _publish_all(self, arrival: Arrival | None) -> list[Post | Removal | AccountChange] | None:
+        """What was published; None when the broker cannot be reached."""
         given = () if arrival is None else arrival.records
         records = [record for record in given if not isinstance(record, Malformed)]
         if not records:
             return []
+        published = []
         try:
             async with Publisher(self._settings.brokers, self._settings.feed.topic) as publisher:
                 for record in records:
-                    await publisher.publish(record)
+                    try:
+                        published.append(await publisher.publish(record))
+                    except Refused as refused:
+                        logger.warning("a post that was looked up is none for the topic: %s", refused.reason)
         except BrokerUnreachable as error:
-            logger.warning("posts that were looked up are lost: %s", error)
-            return []
-        return records
+            logger.warning("what was looked up could not be published: %s", error)
+            return None
+        return published
 
     async def _publish(self) -> None:
         source = self._settings.source

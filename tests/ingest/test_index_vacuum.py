@@ -12,8 +12,12 @@ from pathlib import Path
 import pytest
 
 from ingest.index_edge import EdgeIndex
+from ingest.index_edge_changes import Changes
 from ingest.index_embedded import EmbeddedIndex
+from ingest.index_generations import Generations
+from ingest.index_tier import Tier
 from ingest.index_vacuum import HOUR_MS, MAX_JOURNAL, MIN_ADDED, MIN_DEAD, is_due, vacuum
+from ingest.index_wear import Wear
 from ingest.post import AccountChange, Removal
 from tests.ingest.index_parts import clear, everything, in_files, meaning, quick_folder, words
 from tests.ingest.made import NOW_MS, passages
@@ -38,6 +42,7 @@ def shared(folder):
 def index(shared):
     clear(shared)
     for tier in shared.tiers:
+        tier.wear.begin()
         tier.wear.reset()
     return shared
 
@@ -185,6 +190,64 @@ def test_removed_text_is_remembered_over_a_kill(index):
     assert json.loads((index.hot.path / "wear.json").read_text())["removed_ms"] == NOW_MS
     assert not is_due(index.hot, NOW_MS + HOUR_MS - 1)
     assert is_due(index.hot, NOW_MS + HOUR_MS)
+
+
+def test_what_is_removed_while_a_vacuum_runs_is_gone_with_the_next(index_folder):
+    """It was handed over before, so it is in the new files, too."""
+    index = EdgeIndex(index_folder, clock=lambda: NOW_MS)
+    index.apply(passages("late", "overlooked"), [])
+
+    def remove(number):
+        if number == 2:  # after the only page
+            index.apply([], [Removal("late", 2)])
+
+    assert run(index.hot, remove)
+    assert in_files(index_folder, "overlooked") == {"overlooked"}, "nothing to do"
+    assert is_due(index.hot, NOW_MS + HOUR_MS)
+    assert run(index.hot)
+    assert in_files(index_folder, "overlooked") == set()
+    assert not is_due(index.hot, NOW_MS + HOUR_MS)
+    index.close()
+
+
+class Dying(Tier):
+    def upsert(self, points):
+        super().upsert(points)
+        if points:
+            raise SystemExit("killed")
+
+
+def test_removed_text_is_known_although_a_kill_came_right_after_the_removal(index_folder):
+    index = EdgeIndex(index_folder, clock=lambda: NOW_MS)
+    index.apply(passages("a", "text"), [])
+    index.close()
+    dying = Dying(index_folder / "hot", 384, "hot")
+    with pytest.raises(SystemExit, match="killed"):
+        Changes(dying, None, lambda: NOW_MS).slice([], [Removal("a", 2)])
+    dying._shard.close()
+    again = EdgeIndex(index_folder, clock=lambda: NOW_MS)
+    again.apply([], [Removal("a", 2)])
+    assert is_due(again.hot, NOW_MS + HOUR_MS)
+    again.close()
+
+
+def test_wear_that_cannot_be_read_counts_as_removed_text(tmp_path):
+    """A power cut may leave the file empty; the index opens all the same."""
+    (tmp_path / "wear.json").write_text("")
+    assert Wear(tmp_path / "wear.json").removed_ms == 0
+
+
+def test_a_generation_that_cannot_be_swept_away_stops_nothing_and_is_never_used_again(tmp_path):
+    generations = Generations(tmp_path)
+    (tmp_path / "1").mkdir()
+    generations.switch(tmp_path / "1")
+    (tmp_path / "2").write_text("rmtree fails on it")
+    generations.sweep()
+    assert generations.next() == tmp_path / "3"
+    (tmp_path / "2").unlink()
+    (tmp_path / "2").mkdir()
+    generations.sweep()
+    assert not (tmp_path / "2").exists()
 
 
 KILLED = """

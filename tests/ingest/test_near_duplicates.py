@@ -1,13 +1,16 @@
 import gzip
 import json
+import tracemalloc
 from pathlib import Path
+from random import Random
+from string import ascii_lowercase
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.duplicates import repeat_key
-from ingest.near_duplicates import near_duplicates
+from ingest.near_duplicates import Shape, _shared, near_duplicates
 
 CRISISLEX = Path(__file__).parents[2] / "../shared/data/retrieval/crisislex/t26.jsonl.gz"
 
@@ -84,3 +87,15 @@ def test_of_real_posts_truncated_and_commented_copies_are_found_and_reports_with
     ]
     assert len(haze) > 10
     assert wrong == []
+
+
+def test_texts_that_share_nothing_take_no_memory():
+    """400 long posts of random letters filled 560 MB and held the event loop for half a minute."""
+    random = Random(1)
+    shapes = [Shape.of("".join(random.choices(ascii_lowercase, k=400))) for _ in range(100)]
+    every_run = len({run for shape in shapes for run in shape.runs})
+    tracemalloc.start()
+    _shared(shapes)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < every_run * len(shapes) * 4

@@ -328,3 +328,30 @@ def test_never_in_the_future_never_backwards_and_nothing_is_lost(words, moment, 
 def test_only_the_beginning_of_a_very_long_question_is_read():
     assert read("x " * 5000 + "yesterday") is None
     assert read("yesterday " + "x " * 5000).words == "yesterday"
+
+
+@pytest.mark.parametrize("filler", [" ", "\u00a0", "\u00a8", " \u0301", "\n"])
+def test_a_long_run_of_white_space_does_not_hold_the_event_loop_up(filler):
+    question = "since" + (filler * 1900)[:1900] + "9am"
+    assert read("bridge " + question).rest == "bridge"  # took a minute before runs were folded into one
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "What happened before yesterday?",
+        "the storm, until last week",
+        "not today",
+        "hasta hoy",
+        "bis gestern",
+        "\u00daltima hora: terremoto",
+        "since 9am EST",
+        "since 9am UTC",
+    ],
+)
+def test_what_lies_before_a_time_or_in_another_zone_is_not_taken_for_that_time(question):
+    assert span(question) is None
+
+
+def test_three_days_ago_in_chinese_is_not_two():
+    assert span("\u5927\u524d\u5929\u7684\u5730\u9707") == "22.11. 00:00 - 23.11. 00:00"

@@ -1,6 +1,7 @@
 """What becomes of a deployment's faults on this side of its handle."""
 
 import asyncio
+import pickle
 from collections.abc import Awaitable, Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -8,9 +9,12 @@ from typing import Any
 import pytest
 from ray.exceptions import ActorDiedError, RayTaskError
 
+from ingest.ask import Ask
+from ingest.index_server_calls import IndexUnavailable
+from ingest.retrieve import Found
 from safety.screen import Screen
 from safety.verdict import Action, Surface, Verdict
-from services.remote import RemoteScreen, Unavailable
+from services.remote import RemoteIndex, RemoteRetriever, RemoteScreen, Unavailable
 
 Answer = Callable[[Sequence[str], Surface], Awaitable[list[Verdict]]]
 
@@ -67,3 +71,44 @@ async def test_a_call_that_fails_holds_up_ingest_and_blocks_everything_else(answ
     verdicts = await screen.check_many(["one", "two"], "question")
     assert [(verdict.action, verdict.text) for verdict in verdicts] == [(Action.BLOCK, "")] * 2
     assert {verdict.reason for verdict in verdicts} == {"safety_unavailable"}
+
+
+@pytest.mark.parametrize(
+    ("ask", "until_ms", "is_told"),
+    [
+        (Ask("harbour"), None, True),
+        (Ask("harbour", sources=("rss", "x")), None, True),
+        (Ask("harbour", sources=("bluesky",)), None, False),
+        (Ask("harbour yesterday"), 1_700_000_000_000, False),
+    ],
+)
+async def test_the_network_is_told_of_a_question_only_if_it_could_answer(
+    ask: Ask, until_ms: int | None, is_told: bool
+) -> None:
+    told: list[str] = []
+
+    async def search(ask: Ask) -> Found:
+        return Found(until_ms=until_ms)
+
+    async def look_up(question: str) -> list[str]:
+        told.append(question)
+        return []
+
+    async def present(post_ids: Sequence[str]) -> set[str]:
+        return set()
+
+    retriever: Any = SimpleNamespace(search=SimpleNamespace(remote=search), present=SimpleNamespace(remote=present))
+    publisher: Any = SimpleNamespace(look_up=SimpleNamespace(remote=look_up))
+    await RemoteRetriever(retriever, publisher).search(ask)
+    assert told == ([ask.question] if is_told else [])
+
+
+async def test_an_index_server_that_is_away_is_a_part_that_is_not_available() -> None:
+    async def away() -> None:
+        fault = IndexUnavailable("http://qdrant:6333", "does not answer in time")
+        raise RayTaskError("summary", "trace", pickle.loads(pickle.dumps(fault)))  # type: ignore[no-untyped-call]
+
+    handle: Any = SimpleNamespace(summary=SimpleNamespace(remote=away))
+    with pytest.raises(Unavailable) as raised:
+        await RemoteIndex(handle).summary()
+    assert "http://qdrant:6333: does not answer" in str(raised.value.__cause__.cause)  # type: ignore[union-attr]
