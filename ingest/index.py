@@ -33,6 +33,7 @@ class Query:
     without_authors: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()  # any of them
     without_labels: tuple[str, ...] = ()
+    without_sayings: tuple[str, ...] = ()  # as `Match.saying`
     min_likes: int = 0
     min_reposts: int = 0
     min_replies: int = 0

@@ -66,6 +66,7 @@ def conditions(query: Query) -> Iterator[Condition]:
         ("who", tuple(_name(author) for author in query.without_authors), True),
         ("labels", query.labels, False),
         ("labels", query.without_labels, True),
+        ("saying", query.without_sayings, True),
     ):
         if values:
             yield Condition(key, tuple(storable(value) for value in values), is_not=is_not)

@@ -14,13 +14,14 @@ from ingest.feedback import SEARCHED, expanded_terms, is_short
 from ingest.index import Copy, Query
 from ingest.index_bm25 import is_unspaced, question_terms
 from ingest.post import Match
-from ingest.rank import FLOOR, FLOOR_UNSPACED, above_floor, cap_authors, diversify
+from ingest.rank import FLOOR, FLOOR_UNSPACED, above_floor, cap_authors, diversify, rescore
 from ingest.thread import context_ids, in_context
 from ingest.time_words import read_time_words
 from ingest.voices import counted, sayings_of
 
 OVERFETCH = 4  # candidates asked of the index for each match wanted: repeats and busy authors take their share
 LEAST_FETCH = 40
+MORE_ROUNDS = 3  # of a search that copies have filled
 HOUR_MS = 3600 * 1000
 
 
@@ -104,7 +105,26 @@ class Retrieval:
             query = replace(query, terms=expanded_terms(asked, found, vectors[0]))
         else:
             vectors = await embedding
-        return await self._posts.search(replace(query, vector=tuple(vectors[0].tolist())))
+        return await self._past_copies(replace(query, vector=tuple(vectors[0].tolist())))
+
+    async def _past_copies(self, query: Query) -> list[Match]:
+        """Where copies fill more than half of what is found, also what is found without their words: forty accounts
+        that paste one text must not keep everything else out."""
+        found = await self._posts.search(query)
+        last, rounds = found, 0
+        while len(last) == query.limit and 2 * len(_sayings(last)) < len(last) and rounds < MORE_ROUNDS:
+            query = replace(query, without_sayings=(*query.without_sayings, *_sayings(last)))
+            last = await self._posts.search(query)
+            found, rounds = [*found, *last], rounds + 1
+        if not rounds:
+            return found
+        return rescore(
+            found,
+            limit=len(found),
+            bm25_share=query.bm25_share,
+            half_life_ms=query.half_life_ms,
+            now_ms=query.now_ms,
+        )
 
     async def _completed(self, chosen: Sequence[Said]) -> list[Match]:
         """With who else says it, in the whole index, and what it replies to or quotes."""
@@ -112,6 +132,10 @@ class Retrieval:
         around = sorted({post_id for one in chosen for post_id in context_ids(one.match)})
         copies, context = await asyncio.gather(self._posts.copies(said), self._posts.fetch(around))
         return [in_context(counted(one, copies), context) for one in chosen]
+
+
+def _sayings(matches: Sequence[Match]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(match.saying for match in matches if match.saying))
 
 
 def _query(ask: Ask, question: str, limits: Found, now_ms: int) -> Query:

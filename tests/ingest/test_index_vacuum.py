@@ -105,7 +105,8 @@ def test_everything_else_is_there_as_it_was(index, kind):
     generation = tier.generations.current
     assert run(tier)
     assert contents(tier) == before
-    assert words(index, "text", limit=500, since_ms=0) == found
+    # In any order: how rare a word is counts dead points too, until a vacuum takes them away.
+    assert sorted(words(index, "text", limit=500, since_ms=0)) == sorted(found)
     assert tier.generations.current != generation
     assert not generation.exists()
 
