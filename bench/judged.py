@@ -41,7 +41,9 @@ def read_trec(folder: Path) -> Collection:
 def read_claims(folder: Path) -> Collection:
     with gzip.open(folder / "corpus.jsonl.gz", "rt") as lines:
         claims = [json.loads(line) for line in lines]
+    first_ms = min(claim["ts_ms"] for claim in claims if claim["ts_ms"])
     for claim in claims:
+        claim["ts_ms"] = claim["ts_ms"] or first_ms  # a few are not dated; the time decides nothing here
         claim["plain"] = claim["text"] = f"{claim['title']}. {claim['text']} {claim['subtitle']}"
     grades: dict[str, dict[str, int]] = defaultdict(dict)
     for line in (folder / "qrels.tsv").read_text().splitlines()[1:]:

@@ -39,6 +39,13 @@ def test_what_the_best_say_and_the_others_do_not_is_added():
     assert terms("Tromso earthquake") <= new.keys()
 
 
+def test_what_all_that_was_found_say_weighs_less():
+    best = [replace(match, text=f"{match.text} (Norway)") for match in quake(NAMES[:POSTS])]
+    new = weights("Tromso earthquake", [*best, *(replace(match, text=f"{match.text} Norway") for match in fish(NAMES))])
+    (norway,), tower = terms("Norway"), terms("Fjellheim")
+    assert new.get(norway, 0.0) < min(new[term] for term in tower) / 2
+
+
 def test_the_question_keeps_its_part_of_the_weight():
     question = question_terms("Tromso earthquake")
     new = weights("Tromso earthquake", [*quake(NAMES[:POSTS]), *fish(NAMES)])

@@ -294,3 +294,19 @@ def _sample_post(record):
     wanted = {name: fields.get(name) for name in ("lang", "repost_of") if fields.get(name)}
     ms = _ms(record)
     return post(record["id"], fields["text"], version_us=ms, ms=ms, author=fields["author"]["id"], **wanted)
+
+
+async def test_many_copies_of_one_text_do_not_keep_everything_else_out(feed):
+    """Sixty accounts that paste one text filled the whole search: one match was left of six."""
+    wave = [post(f"wave{i}", "Harbour bridge closed, buy our tickets instead", author=f"new{i}") for i in range(60)]
+    others = [
+        post("barge", "Harbour bridge closed after a barge hit the pillar", author="ana"),
+        post("trams", "Trams turn back at the harbour, the bridge is closed to everybody", author="ben"),
+        post("police", "Police: nobody hurt where the ship rammed the harbour bridge", author="cleo"),
+    ]
+    await feed.take(*wave, *others)
+    found = await feed.ask("harbour bridge closed", limit=5)
+    assert {"barge", "trams", "police"} < set(ids(found))
+    assert [match.repeats for match in found.matches if match.post_id.startswith("wave")] == [60]
+    scores = [match.score for match in found.matches]
+    assert scores == sorted(scores, reverse=True)
