@@ -40,7 +40,7 @@ RATES = (20.0, 100.0)
 BACKLOG, QUICK_BACKLOG = 100_000, 6_000
 AUTHORS = 20_000
 TOPIC = "posts"
-QUERY_EVERY_S = 0.1
+QUERY_EVERY_S = 0.5  # a busy desk: two questions a second
 WORDS = "harbour bridge closed storm market tram river school council goal power queue".split()  # noqa: SIM905
 QUESTIONS = (
     "Which bridges are closed after the floods?",
