@@ -170,9 +170,7 @@ class Settings(BaseSettings):
 
     def stand_ins(self) -> list[str]:
         """The embedded defaults in use, each with what replaces it (DESIGN.md section 5)."""
-        lines = (
-            [] if self.index.url else ["index: Qdrant Edge, in a folder (use GROUNDSWELL_INDEX__URL for a server)"]
-        )
+        lines = [] if self.index.url else ["index: Qdrant Edge, in a folder (use GROUNDSWELL_INDEX__URL for a server)"]
         if self.has_embedded_broker:
             lines.insert(0, "broker: Tansu, in memory (use GROUNDSWELL_FEED__BROKERS for Kafka or Redpanda)")
         if self.source == "sample":

@@ -22,7 +22,7 @@ class Arrival:
 
 @dataclass(slots=True)
 class SourceStats:
-    """Counts since the start. `skipped`: events that are no posts, by kind; `malformed`: refused payloads, by reason."""
+    """Counts since the start. `skipped`: events that are no posts, by kind; `malformed`: refused ones, by reason."""
 
     events: int = 0
     connects: int = 0

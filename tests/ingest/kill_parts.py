@@ -162,7 +162,7 @@ async def own(socket: str, folder: str) -> None:
             await writer.drain()
         writer.close()
 
-    Path(socket).unlink(missing_ok=True)
+    await asyncio.to_thread(Path(socket).unlink, missing_ok=True)
     server = await asyncio.start_unix_server(serve, socket)
     await server.serve_forever()
 

@@ -6,7 +6,7 @@ import threading
 import numpy as np
 import pytest
 
-from ingest.embed_queue import TURN_S, EmbedQueue
+from ingest.embed_queue import QUIET_S, QUIET_TURN_S, TURN_S, EmbedQueue
 
 
 class Recorder:
@@ -95,14 +95,42 @@ class Machine:
         return np.ones((len(texts), 1), dtype=np.float32)
 
 
-@pytest.mark.parametrize("bytes_per_s", [20_000, 100_000, 200_000])
-async def test_turns_of_ingest_are_as_long_as_a_question_may_wait_whatever_the_machine(bytes_per_s):
+@pytest.mark.parametrize("bytes_per_s", [20_000, 50_000, 100_000])
+@pytest.mark.parametrize("is_asked", [False, True])
+async def test_turns_of_ingest_are_short_while_people_ask_whatever_the_machine(bytes_per_s, is_asked):
     machine = Machine(bytes_per_s)
     queue = EmbedQueue(machine, now_s=lambda: machine.now_s)
-    for _ in range(20):
+    turns_s = []
+    for _ in range(200):
+        if is_asked:
+            await queue.embed(["q"], urgent=True)
+        before = len(machine.turns_s)
+        await queue.embed(["x" * 100] * 10, urgent=False)
+        turns_s += machine.turns_s[before:]
+    for _ in range(10):
+        before = len(machine.turns_s)
         await queue.embed(["x" * 100] * 100, urgent=False)
-    last = machine.turns_s[-50:]
-    assert max(last) <= 1.2 * TURN_S and np.mean(last) > 0.6 * TURN_S
+        if not is_asked:
+            turns_s += machine.turns_s[before:]
+    aim_s, last = (TURN_S if is_asked else QUIET_TURN_S), turns_s[-20:]
+    assert max(last) <= 1.2 * aim_s and np.mean(last) > 0.5 * min(aim_s, 1000 / bytes_per_s)
+    queue.close()
+
+
+async def test_the_first_question_after_a_while_makes_turns_short_again():
+    machine = Machine(50_000)
+    queue = EmbedQueue(machine, now_s=lambda: machine.now_s)
+    for _ in range(5):
+        await queue.embed(["x" * 100] * 100, urgent=False)
+    assert machine.turns_s[-2] > 2 * TURN_S
+    await queue.embed(["q"], urgent=True)
+    before = len(machine.turns_s)
+    await queue.embed(["x" * 100] * 100, urgent=False)
+    assert max(machine.turns_s[before:]) <= 1.2 * TURN_S
+    machine.now_s += QUIET_S
+    before = len(machine.turns_s)
+    await queue.embed(["x" * 100] * 100, urgent=False)
+    assert machine.turns_s[before] > 2 * TURN_S
     queue.close()
 
 
