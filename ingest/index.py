@@ -124,3 +124,8 @@ def storable(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text
+
+
+def author_key(author: str) -> str:
+    """An author's id or handle as it is compared."""
+    return storable(author.strip().removeprefix("@").casefold())

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ingest.duplicates import saying
-from ingest.index import Copy, Query, storable
+from ingest.index import Copy, Query, author_key, storable
 from ingest.index_rules import MAX_INT, AccountEntry, Entry, is_bare
 from ingest.post import Match, Passage, Receipt
 
@@ -62,8 +62,8 @@ def conditions(query: Query) -> Iterator[Condition]:
     for key, values, is_not in (
         ("language", languages, False),
         ("source", query.sources, False),
-        ("who", tuple(_name(author) for author in query.authors), False),
-        ("who", tuple(_name(author) for author in query.without_authors), True),
+        ("who", tuple(author_key(author) for author in query.authors), False),
+        ("who", tuple(author_key(author) for author in query.without_authors), True),
         ("labels", query.labels, False),
         ("labels", query.without_labels, True),
         ("saying", query.without_sayings, True),
@@ -123,7 +123,8 @@ def payload_of(passage: Passage, pieces: int, *, hidden: bool = False, original_
         payload["labels"] = [storable(label) for label in post.labels]
     if post.conversation is not None or pieces > 1:  # a post of one piece is found as the start of a thread by its id
         payload["thread"] = thread_of(post.conversation or post.id)
-    payload["who"] = [name for name in dict.fromkeys((_name(post.author.id), _name(post.author.handle))) if name]
+    names = (author_key(post.author.id), author_key(post.author.handle))
+    payload["who"] = [name for name in dict.fromkeys(names) if name]
     marks = {
         "hidden": hidden,
         "original_hidden": original_hidden,
@@ -219,8 +220,3 @@ def copy_of(payload: Payload, is_known_author: bool) -> Copy:
 
 def primary_language(lang: str) -> str:
     return lang.replace("_", "-").split("-")[0].lower()
-
-
-def _name(author: str) -> str:
-    """An author's id or handle as it is compared."""
-    return storable(author.strip().removeprefix("@").casefold())

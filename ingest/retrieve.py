@@ -15,12 +15,13 @@ from ingest.index import Copy, Query
 from ingest.index_bm25 import is_unspaced, question_terms
 from ingest.post import Match
 from ingest.rank import FLOOR, FLOOR_UNSPACED, above_floor, cap_authors, diversify, rescore
-from ingest.thread import context_ids, in_context
+from ingest.thread import context_ids, in_context, is_left_out
 from ingest.time_words import read_time_words
 from ingest.voices import counted, sayings_of
 
 OVERFETCH = 4  # candidates asked of the index for each match wanted: repeats and busy authors take their share
 LEAST_FETCH = 40
+COPIES, FEWEST_COPIES, MOST_COPIES = 200, 20, 2000  # of one saying; of all: each costs the index 0.1 ms
 MORE_ROUNDS = 3  # of a search that copies have filled
 HOUR_MS = 3600 * 1000
 
@@ -80,7 +81,7 @@ class Retrieval:
         bearing = [match for match in candidates if above_floor(match, floor)]
         if self._reranker is not None:
             bearing = await self._reranker.rerank(question, bearing)
-        matches = await self._completed(_chosen(collapse(bearing), ask.limit))
+        matches = await self._completed(_chosen(collapse(bearing), ask.limit), ask)
         return replace(found, matches=tuple(matches), candidates=len(candidates))
 
     def _limits(self, ask: Ask, now_ms: int) -> tuple[str, Found]:
@@ -126,12 +127,20 @@ class Retrieval:
             now_ms=query.now_ms,
         )
 
-    async def _completed(self, chosen: Sequence[Said]) -> list[Match]:
-        """With who else says it, in the whole index, and what it replies to or quotes."""
+    async def _completed(self, chosen: Sequence[Said], ask: Ask) -> list[Match]:
+        """With who else says it, in the whole index, and what it replies to or quotes, but for what is left out."""
         said = [member for one in chosen for member in sayings_of(one)]
         around = sorted({post_id for one in chosen for post_id in context_ids(one.match)})
-        copies, context = await asyncio.gather(self._posts.copies(said), self._posts.fetch(around))
+        of_each = min(COPIES, max(FEWEST_COPIES, MOST_COPIES // max(1, len(said))))
+        copies, fetched = await asyncio.gather(self._posts.copies(said, of_each), self._posts.fetch(around))
+        context = {post_id: post for post_id, post in fetched.items() if not is_left_out(post, ask)}
         return [in_context(counted(one, copies), context) for one in chosen]
+
+
+def warm_up() -> None:
+    """Loads the patterns of time words and the segmenter, most of a second, before a question waits for them."""
+    read_time_words("since 9am", 0, ZoneInfo("UTC"))
+    question_terms("\u6771\u4eac")
 
 
 def _sayings(matches: Sequence[Match]) -> tuple[str, ...]:

@@ -161,7 +161,7 @@ class Retriever:
         _log_with_serve()
         from ingest.embed import Embedder
         from ingest.embed_queue import EmbedQueue
-        from ingest.retrieve import Retrieval
+        from ingest.retrieve import Retrieval, warm_up
 
         self.embedder = EmbedQueue(Embedder(settings.embedder_dir))
         self.index = remote_index(indexes)
@@ -172,6 +172,8 @@ class Retriever:
             time_zone=settings.index.time_zone,
             reranker=reranker_for(settings),
         )
+
+        warm_up()
 
     async def search(self, ask: "Ask") -> "Found":
         return await self.retrieval.search(ask, time.time_ns() // 1_000_000)
