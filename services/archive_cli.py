@@ -9,13 +9,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from pydantic import ValidationError
 
 from ingest.versions import time_text, time_us
-from services.settings import Settings
+from services.terminal import fail, say, settings_or_exit
 
 if TYPE_CHECKING:
     from ingest.archive import Archive
@@ -45,17 +44,17 @@ def restore(
 
     Example: groundswell archive restore --from 2026-07-04T10:00Z --to 2026-07-04T12:00Z
     """
-    settings = _settings()
+    settings = settings_or_exit()
     since_ms = _time_ms("--from", since)
     until_ms = _time_ms("--to", until, is_end=True) if until else time.time_ns() // 1_000_000
     if until_ms < since_ms:
-        _fail("--to is before --from", code=2)
+        fail("--to is before --from", code=2)
     where = (brokers or settings.brokers, topic or settings.feed.topic)
     archive = _opened(url or settings.archive.url)
     with _errors_in_one_line(), _progress("restoring", archive.count(since_ms, until_ms)) as advance:
         done = asyncio.run(_restore(archive, where, since_ms, until_ms, advance))
     for path, reason in done.damaged.items():
-        _say(f"damaged, nothing restored from it: {path}: {reason}")
+        say(f"damaged, nothing restored from it: {path}: {reason}")
     print(json.dumps({"posts": done.posts, "refused": done.refused, "damaged": len(done.damaged)}))
     if done.refused or done.damaged:
         raise typer.Exit(1)
@@ -64,7 +63,7 @@ def restore(
 @archive_cli.command()
 def stats(url: Url = "") -> None:
     """Tell how much the archive holds, as JSON. Reads the footer of every file."""
-    archive = _opened(url or _settings().archive.url)
+    archive = _opened(url or settings_or_exit().archive.url)
     with _errors_in_one_line():
         found = asdict(archive.stats())
     for name in ("first", "last"):
@@ -87,7 +86,7 @@ async def _restore(
 
 def _opened(url: str) -> "Archive":
     if not url:
-        _fail("there is no archive: set GROUNDSWELL_ARCHIVE__URL or give --url", code=2)
+        fail("there is no archive: set GROUNDSWELL_ARCHIVE__URL or give --url", code=2)
     with _errors_in_one_line():
         from ingest.archive import Archive
 
@@ -100,7 +99,7 @@ def _time_ms(name: str, text: str, *, is_end: bool = False) -> int:
             return time_us(f"{text}T00:00:00Z") // 1000 + (DAY_MS - 1 if is_end else 0)
         return time_us(text) // 1000
     except ValueError as error:
-        _fail(f"{name} {text}: {error}; write 2026-07-04 or 2026-07-04T10:00:00Z", code=2)
+        fail(f"{name} {text}: {error}; write 2026-07-04 or 2026-07-04T10:00:00Z", code=2)
 
 
 @contextmanager
@@ -112,7 +111,7 @@ def _errors_in_one_line() -> Iterator[None]:
     try:
         yield
     except (ArchiveUnusable, DamagedFile, OSError) as error:
-        _fail(" ".join(str(error).split()) or type(error).__name__)
+        fail(" ".join(str(error).split()) or type(error).__name__)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
 
@@ -126,22 +125,3 @@ def _progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
     with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as progress:
         bar = progress.add_task(title, total=total)
         yield lambda done: progress.update(bar, completed=done)
-
-
-def _settings() -> Settings:
-    try:
-        return Settings()
-    except ValidationError as error:
-        for problem in error.errors():
-            place = ".".join(str(part) for part in problem["loc"])
-            _say(f"setting {place}: {problem['msg']}" if place else problem["msg"].removeprefix("Value error, "))
-        raise typer.Exit(2) from None
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
-def _fail(line: str, code: int = 1) -> NoReturn:
-    _say(line)
-    raise typer.Exit(code)

@@ -6,16 +6,15 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
-from pydantic import ValidationError
 
 from services.archive_cli import archive_cli
 from services.feed_cli import SOURCES, dlq_cli, publish_source
 from services.model_cli import model_cli
 from services.search_cli import search
-from services.settings import Settings
+from services.terminal import fail, say, settings_or_exit
 
 cli = typer.Typer(
     help="Answers from what people are posting right now.",
@@ -38,14 +37,14 @@ def run() -> None:
     from services.launch import LaunchError
     from services.launch import run as run_service
 
-    settings = _settings()
+    settings = settings_or_exit()
     try:
-        fetch(settings.data_dir, _say, model=settings.has_default_model)
-        code = run_service(settings, os.environ, _say)
+        fetch(settings.data_dir, say, model=settings.has_default_model)
+        code = run_service(settings, os.environ, say)
     except (FetchError, LaunchError) as error:
-        _fail(str(error))
+        fail(str(error))
     except OSError as error:
-        _fail(f"cannot write to {settings.data_dir}: {error.strerror}. Free some space or set GROUNDSWELL_DATA_DIR.")
+        fail(f"cannot write to {settings.data_dir}: {error.strerror}. Free some space or set GROUNDSWELL_DATA_DIR.")
     raise typer.Exit(code)
 
 
@@ -55,12 +54,12 @@ def fetch() -> None:
     from services.fetch import FetchError
     from services.fetch import fetch as fetch_assets
 
-    settings = _settings()
+    settings = settings_or_exit()
     try:
-        fetch_assets(settings.data_dir, _say)
+        fetch_assets(settings.data_dir, say)
     except FetchError as error:
-        _fail(str(error))
-    _say(f"all weights and the broker are in {settings.data_dir}")
+        fail(str(error))
+    say(f"all weights and the broker are in {settings.data_dir}")
 
 
 @cli.command()
@@ -86,8 +85,8 @@ def publish(
     groundswell publish --delete cli:1; groundswell publish bluesky
     """
     if sum(bool(given) for given in (file, text, delete)) != 1:
-        _fail("give exactly one of FILE, --text and --delete", code=2)
-    settings = _settings()
+        fail("give exactly one of FILE, --text and --delete", code=2)
+    settings = settings_or_exit()
     where = (brokers or settings.brokers, topic or settings.feed.topic)
     if str(file) in SOURCES:
         code = publish_source(str(file), settings, brokers, topic)
@@ -109,7 +108,7 @@ def replay(
     topic: Topic = "",
 ) -> None:
     """Publish a file of posts at its own pace or faster, with its times shifted to now."""
-    settings = _settings()
+    settings = settings_or_exit()
     try:
         where = (brokers or settings.brokers, topic or settings.feed.topic)
         code = asyncio.run(_publish_lines(where, file.name, _lines(file), speed))
@@ -130,7 +129,7 @@ async def _send(where: Where, id: str, post: dict[str, Any] | None) -> int:
         async with Publisher(*where) as publisher:
             await (publisher.remove(id) if post is None else publisher.publish(post))
     except (Refused, BrokerUnreachable) as error:
-        _say(str(error))
+        say(str(error))
         return 1
     print(id)
     return 0
@@ -140,7 +139,7 @@ def _lines(path: Path) -> list[bytes]:
     try:
         return sys.stdin.buffer.readlines() if str(path) == "-" else path.read_bytes().splitlines()
     except OSError as error:
-        _fail(f"cannot read {path}: {error.strerror}")
+        fail(f"cannot read {path}: {error.strerror}")
 
 
 async def _publish_lines(where: Where, name: str, lines: list[bytes], speed: float | None) -> int:
@@ -163,10 +162,10 @@ async def _publish_lines(where: Where, name: str, lines: list[bytes], speed: flo
                 )
             progress.update(bar, completed=len(lines))
     except BrokerUnreachable as error:
-        _say(str(error))
+        say(str(error))
         return 1
     for bad in published.refused:
-        _say(f"{name}, line {bad.number}: refused: {bad.reason}")
+        say(f"{name}, line {bad.number}: refused: {bad.reason}")
     counts = {"posts": published.posts, "removals": published.removals, "refused": len(published.refused)}
     print(json.dumps(counts))
     return 1 if published.refused else 0
@@ -176,25 +175,6 @@ def _post(text: str, id: str, author: str, lang: str, url: str) -> dict[str, Any
     made: dict[str, Any] = {"id": id, "source": "cli", "author": {"id": author, "handle": author}, "text": text}
     made["created_at"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     return made | ({"lang": lang} if lang else {}) | ({"url": url} if url else {})
-
-
-def _settings() -> Settings:
-    try:
-        return Settings()
-    except ValidationError as error:
-        for problem in error.errors():
-            place = ".".join(str(part) for part in problem["loc"])
-            _say(f"setting {place}: {problem['msg']}" if place else problem["msg"].removeprefix("Value error, "))
-        raise typer.Exit(2) from None
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
-def _fail(line: str, code: int = 1) -> NoReturn:
-    _say(line)
-    raise typer.Exit(code)
 
 
 def main() -> None:

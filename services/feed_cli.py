@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from pydantic import ValidationError
@@ -23,6 +23,7 @@ from pydantic import ValidationError
 from ingest.versions import time_text, time_us
 from services.settings import Settings
 from services.sources import SOURCES, source_for
+from services.terminal import fail, say
 
 if TYPE_CHECKING:
     from ingest.dead_letters import DeadLetter
@@ -74,7 +75,7 @@ def list_(
     for letter in letters:
         print(json.dumps(_as_json(letter), ensure_ascii=False) if as_json else _line(letter))
     of_each = ", ".join(f"{count} {label}" for label, count in counts.most_common())
-    _say(f"{counts.total()} records were set aside{': ' if of_each else ''}{of_each}")
+    say(f"{counts.total()} records were set aside{': ' if of_each else ''}{of_each}")
 
 
 @dlq_cli.command()
@@ -96,7 +97,7 @@ def replay(
     """
     places = {_place(text) for text in offset}
     if value is not None and len(places) != 1:
-        _fail("--value goes with exactly one --offset", code=2)
+        fail("--value goes with exactly one --offset", code=2)
     since_ms, where = _since_ms(since), _where(brokers, topic)
 
     def wanted(letter: "DeadLetter") -> bool:
@@ -115,7 +116,7 @@ def replay(
         replayed = asyncio.run(letters.replay(wanted, since_ms, _mended(value)))
     print(json.dumps(asdict(replayed)))
     if replayed.cut:
-        _say(f"{replayed.cut} were too large to be kept whole: give their values by --offset and --value")
+        say(f"{replayed.cut} were too large to be kept whole: give their values by --offset and --value")
         raise typer.Exit(1)
 
 
@@ -125,7 +126,7 @@ def publish_source(name: str, settings: Settings, brokers: str = "", topic: str 
     try:
         source = source_for(name, settings)
     except (ValueError, OSError, sqlite3.Error) as error:
-        _say(" ".join(str(error).split()))
+        say(" ".join(str(error).split()))
         return 2
     return asyncio.run(_publish(source, where, settings.cursors_dir / name))
 
@@ -147,7 +148,7 @@ async def _publish(source: "Source", where: tuple[str, str], cursor: Path) -> in
     except asyncio.CancelledError:
         code = 130
     except (SourceEnded, OSError, sqlite3.Error) as error:
-        _say(" ".join(str(error).split()))
+        say(" ".join(str(error).split()))
         code = 1
     finally:
         watching.cancel()
@@ -217,7 +218,7 @@ def _mended(value: Path | None) -> Callable[["FeedRecord"], "FeedRecord"]:
 
 def _place(text: str) -> tuple[int, int]:
     if (found := _PLACE.fullmatch(text)) is None:
-        _fail(f"--offset {text}: write PARTITION:OFFSET, as in the log", code=2)
+        fail(f"--offset {text}: write PARTITION:OFFSET, as in the log", code=2)
     return int(found[1] or 0), int(found[2])
 
 
@@ -225,7 +226,7 @@ def _since_ms(text: str) -> int:
     try:
         return max(0, time_us(text) // 1000) if text else 0
     except ValueError as error:
-        _fail(f"--since {text}: {error}; write 2026-07-04T10:00:00Z", code=2)
+        fail(f"--since {text}: {error}; write 2026-07-04T10:00:00Z", code=2)
 
 
 def _where(brokers: str, topic: str) -> tuple[str, str]:
@@ -234,7 +235,7 @@ def _where(brokers: str, topic: str) -> tuple[str, str]:
     except ValidationError as error:
         for problem in error.errors():
             place = ".".join(str(part) for part in problem["loc"])
-            _say(f"setting {place}: {problem['msg']}" if place else problem["msg"].removeprefix("Value error, "))
+            say(f"setting {place}: {problem['msg']}" if place else problem["msg"].removeprefix("Value error, "))
         raise typer.Exit(2) from None
     return brokers or settings.brokers, topic or settings.feed.topic
 
@@ -245,15 +246,6 @@ def _errors_in_one_line() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        _fail(" ".join(str(error).split()))
+        fail(" ".join(str(error).split()))
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
-def _fail(line: str, code: int = 1) -> NoReturn:
-    _say(line)
-    raise typer.Exit(code)

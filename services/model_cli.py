@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Any, Literal
 
 import typer
+
+from services.terminal import fail, say
 
 model_cli = typer.Typer(
     help="Look at a checkpoint, convert it, see its experts at work.",
@@ -51,9 +53,9 @@ def experts(
     Example: groundswell model experts model.gguf --prompt "The bridge is open again" --out heat.png
     """
     if bool(prompt) == bool(file):
-        _fail("give exactly one of --prompt and --file", code=2)
+        fail("give exactly one of --prompt and --file", code=2)
     if out is not None and not out.parent.is_dir():
-        _fail(f"there is no folder {out.parent}")  # better now than after the model has run
+        fail(f"there is no folder {out.parent}")  # better now than after the model has run
     with _errors_in_one_line():
         from model_runtime.heat_map import save_heat_map
         from model_runtime.route_text import load_and_route
@@ -97,7 +99,7 @@ def quantize(
 
         with _progress(f"writing {target}") as advance:
             written = quantize_checkpoint(source, target, to, advance)
-        _say(f"written; measuring perplexity of {source.name} in bfloat16 and of {target.name}")
+        say(f"written; measuring perplexity of {source.name} in bfloat16 and of {target.name}")
         before, after = fixed_text_perplexity(source, "none"), fixed_text_perplexity(target, to)
     cost = {"bfloat16": before, to: after, "ratio": after / before}
     print(json.dumps({"path": str(target), "bytes": written, "perplexity": cost}))
@@ -109,9 +111,9 @@ def _errors_in_one_line() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
     except ValueError as error:
-        _fail(" ".join(str(error).split()))
+        fail(" ".join(str(error).split()))
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
 
@@ -134,12 +136,3 @@ def _text(file: Path | None) -> str:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"{file} is not UTF-8: {error.reason} at byte {error.start}") from None
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
-def _fail(line: str, code: int = 1) -> NoReturn:
-    _say(line)
-    raise typer.Exit(code)

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from services.settings import Settings
+from services.terminal import fail, settings_or_exit
 
 TIMEOUT_S = 60.0
 
@@ -38,7 +39,7 @@ def search(
     texts = {"since": since, "until": until, "conversation": conversation}
     body: dict[str, Any] = {"query": query, "limit": limit}
     body |= {name: value for name, value in {**lists, **texts}.items() if value}
-    answer = _ask(url or _url(Settings()), body, key)
+    answer = _ask(url or _url(settings_or_exit()), body, key)
     if as_json:
         print(json.dumps(answer, ensure_ascii=False))
     else:
@@ -50,13 +51,13 @@ def _ask(url: str, body: dict[str, Any], key: str) -> dict[str, Any]:
     try:
         response = httpx.post(f"{url}/v1/search", json=body, headers=headers, timeout=TIMEOUT_S, trust_env=False)
     except httpx.HTTPError as error:
-        _fail(f"no answer from {url} ({type(error).__name__}): is the service running?")
+        fail(f"no answer from {url} ({type(error).__name__}): is the service running?")
     if response.status_code != 200:
         try:
             reason = response.json()["error"]["message"]
         except (ValueError, KeyError, TypeError):
             reason = f"status {response.status_code}"
-        _fail(reason)
+        fail(reason)
     answer: dict[str, Any] = response.json()
     return answer
 
@@ -86,8 +87,3 @@ def _show(answer: dict[str, Any]) -> None:
 def _printable(text: str) -> str:
     """Without control characters: neither a post nor its author's name may drive the terminal they are shown on."""
     return "".join(char if char.isprintable() or char == "\n" else " " for char in text)
-
-
-def _fail(line: str) -> Any:
-    typer.echo(line, err=True)
-    raise typer.Exit(1)
