@@ -89,6 +89,7 @@ async def test_when_it_is_late_the_first_order_stands_and_the_next_question_does
     some = matches(4)
     assert await reranker.rerank("harbour", some) == some
     assert reranker.late == 1
+    assert reranker._score("harbour", ["bridge"], until=0.0) is None  # its thread does not work on for nobody
     reranker.close()
 
 

@@ -43,8 +43,8 @@ class Feed:
         vectors = dict(zip(texts, self.embedder.embed(texts), strict=True))
         await self.index.apply([Passage(post, 0, post.text, tuple(vectors[post.text].tolist())) for post in posts], [])
 
-    async def ask(self, question, *, window_h=72.0, now_ms=NOW_MS, reranker=None, time_zone="UTC", **wanted):
-        retrieval = Retrieval(self.queue, self.index, window_h=window_h, time_zone=time_zone, reranker=reranker)
+    async def ask(self, question, *, window_h=72.0, now_ms=NOW_MS, reranker=None, zone="UTC", **wanted):
+        retrieval = Retrieval(self.queue, self.index, window_h=window_h, time_zone=zone, reranker=reranker)
         return await retrieval.search(Ask(question, **wanted), now_ms)
 
 
@@ -138,9 +138,31 @@ async def test_the_day_is_that_of_the_time_zone(feed):
     await feed.take(post("late", CLOSED, ms=NOON_MS - 13 * HOUR_MS))  # 23:00 UTC, 8:00 of today in Tokyo
     question = "What happened at the harbour bridge today?"
     assert ids(await feed.ask(question, now_ms=NOON_MS)) == []
+    assert ids(await feed.ask(question, now_ms=NOON_MS, zone="Asia/Tokyo")) == ["late"]
     assert ids(await feed.ask(question, now_ms=NOON_MS, time_zone="Asia/Tokyo")) == ["late"]
-    found = await feed.ask(question, now_ms=NOON_MS, reranker=None, time_zone="Asia/Tokyo", since_ms=None)
-    assert ids(found) == ["late"]
+    assert ids(await feed.ask(question, now_ms=NOON_MS, zone="Asia/Tokyo", time_zone="UTC")) == []
+
+
+class Backwards:
+    """A reranker that likes the last best."""
+
+    async def rerank(self, question, matches):
+        self.question = question
+        return [
+            replace(match, score=float(i), why={**match.why, "rerank": float(i)})
+            for i, match in reversed(list(enumerate(matches)))
+        ]
+
+
+async def test_a_cross_encoder_orders_what_bears_on_the_question(feed):
+    await feed.take(
+        post("bridge", CLOSED), post("cake", "Carrot cake"), post("open", "Harbour bridge open", author="b")
+    )
+    plain = ids(await feed.ask(BRIDGE))
+    reranker = Backwards()
+    assert ids(await feed.ask("What happened at the harbour bridge today?", reranker=reranker)) == plain[::-1]
+    assert set(plain) == {"bridge", "open"}
+    assert reranker.question == BRIDGE
 
 
 async def test_filters_reach_the_index(feed):
