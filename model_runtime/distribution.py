@@ -61,7 +61,11 @@ def _floor(weights: NDArray[np.float32], sampling: Sampling, depth: int = _DEPTH
     cumulative = np.cumsum(ordered := _heaviest(weights, count), dtype=np.float64)
     if sampling.top_p == 1:
         return float(ordered[-1])
-    whole = cumulative[-1] if sampling.top_k else torch.from_numpy(weights).sum(dtype=torch.double).item()
+    if sampling.top_k:  # and what is as probable as the last of them
+        last = ordered[-1]
+        whole = cumulative[-1] + float(last) * (np.count_nonzero(weights == last) - np.count_nonzero(ordered == last))
+    else:
+        whole = torch.from_numpy(weights).sum(dtype=torch.double).item()
     place = int(np.searchsorted(cumulative, sampling.top_p * whole))
     if place == count < len(weights) and not sampling.top_k:
         return _floor(weights, sampling, len(weights))
@@ -114,7 +118,11 @@ def _floors(weights: Tensor, samplings: Sequence[Sampling], depth: int) -> Tenso
     last = torch.tensor([[min(sampling.top_k or depth, depth) - 1] for sampling in samplings], device=device)
     is_top_k = torch.tensor([[sampling.top_k > 0] for sampling in samplings], device=device)
     top_p = torch.tensor([[sampling.top_p] for sampling in samplings], dtype=torch.double, device=device)
-    whole = torch.where(is_top_k, cumulative.gather(1, last), weights.sum(1, keepdim=True, dtype=torch.double))
+    least = ordered.gather(1, last)  # of the top-k; what is as probable as it counts too
+    is_inside = torch.arange(depth, device=device) <= last
+    beyond = (weights == least).sum(1, keepdim=True) - ((ordered == least) & is_inside).sum(1, keepdim=True)
+    of_top_k = cumulative.gather(1, last) + least.double() * beyond
+    whole = torch.where(is_top_k, of_top_k, weights.sum(1, keepdim=True, dtype=torch.double))
     place = torch.searchsorted(cumulative, torch.where(top_p < 1, top_p * whole, torch.inf))
     if depth < vocab and bool(((place == depth) & (top_p < 1) & ~is_top_k).any()):
         return _floors(weights, samplings, vocab)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from transformers import LogitsProcessorList
@@ -67,6 +67,7 @@ SAMPLINGS = st.builds(
 
 @WAYS
 @settings(deadline=None)
+@example([0.0, 0.0, 0.25], Sampling(temperature=1.0, top_k=2, top_p=0.5))  # two are the second of the top-k
 @given(LOGITS, SAMPLINGS)
 def test_every_combination_of_filters_follows_its_definition(way: Way, logits: list[float], sampling: Sampling) -> None:
     wanted = exact(logits, sampling)
