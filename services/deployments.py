@@ -115,6 +115,8 @@ class Index:
                 logger.error("the index was not maintained: %s", type(error).__name__)
 
     async def __del__(self) -> None:
+        if not hasattr(self, "maintaining"):  # the folder could not be opened
+            return
         self.maintaining.cancel()
         await asyncio.gather(self.maintaining, return_exceptions=True)
         if self.opened.done() and not self.opened.cancelled() and self.opened.exception() is None:

@@ -7,6 +7,7 @@ it has started, at whatever remove, stays below it, is found, and is ended.
 import contextlib
 import ctypes
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -25,6 +26,9 @@ START_TIMEOUT_S = 300.0
 STOP_TIMEOUT_S = 20.0
 GRACE_S = 5.0
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# Of what a deployment raised in its constructor, Serve logs the traceback.
+_OUR_FAULT = re.compile(r"(?:\([^)]*\) )?(?:ingest|safety|services|model_runtime)\.[\w.]+: (.*)")
+_EXCEPTION = re.compile(r"(?:\([^)]*\) )?[\w.]*Error\b")
 
 
 class LaunchError(RuntimeError):
@@ -122,10 +126,11 @@ def _readiness(url: str) -> str:
 
 
 def _last_error(log_path: Path) -> str:
-    """The last line of the log that names an exception, else the last line."""
+    """The last fault in the log that is one of ours, else the last line that names an exception, else the last line."""
     lines = [line.strip() for line in log_path.read_text(errors="replace").splitlines() if line.strip()]
-    named = [line for line in lines if "Error" in line.split(":", 1)[0] or line.startswith("Value error,")]
-    return (named or lines or ["no output"])[-1]
+    ours = [found[1] for line in lines if (found := _OUR_FAULT.match(line))]
+    named = [line for line in lines if _EXCEPTION.match(line) or line.startswith("Value error,")]
+    return (ours or named or lines or ["no output"])[-1]
 
 
 def _ready_lines(settings: Settings) -> Iterator[str]:

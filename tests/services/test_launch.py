@@ -6,7 +6,9 @@ import subprocess
 import sys
 import time
 
-from services.launch import adopt_orphans, descendants, end_descendants
+import pytest
+
+from services.launch import _last_error, adopt_orphans, descendants, end_descendants
 
 # Starts a grandchild in a session of its own that ignores SIGTERM, tells its process id, and ends.
 ESCAPE = """
@@ -30,3 +32,29 @@ def test_an_orphan_in_its_own_session_is_still_below_us_and_can_be_ended() -> No
     assert orphan in descendants(), "it does not end when asked"
     end_descendants(but=before)
     assert orphan not in descendants()
+
+
+@pytest.mark.parametrize(
+    ("log", "said"),
+    [
+        (
+            "(ServeController pid=1)     raise IndexUnusable(path)\n"
+            "(ServeController pid=1) ingest.index_tier.IndexUnusable: index /x: move it away\n"
+            "(ServeReplica:default:Index pid=2) AttributeError: no such thing\n"
+            "RuntimeError: Deploying application default failed.\n"
+            "(raylet) Task ServeController.graceful_shutdown failed. It will be retried. Error: The actor is dead.\n",
+            "index /x: move it away",
+        ),
+        (
+            "all well\nRuntimeError: Deploying failed.\n(raylet) Task failed. Error: dead.\n",
+            "RuntimeError: Deploying failed.",
+        ),
+        ("Value error, there is no setting model.shard\nbye\n", "Value error, there is no setting model.shard"),
+        ("only this\n", "only this"),
+        ("", "no output"),
+    ],
+)
+def test_a_service_that_ends_while_starting_says_why(tmp_path, log, said):
+    path = tmp_path / "serve.log"
+    path.write_text(log)
+    assert _last_error(path) == said
