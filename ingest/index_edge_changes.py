@@ -1,7 +1,6 @@
 """Changes to the embedded index: one batch's slice, one account, what a removal takes with it. Blocking."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import qdrant_edge as edge
@@ -9,6 +8,8 @@ import qdrant_edge as edge
 from ingest.index import ApplyReport, storable
 from ingest.index_bm25 import post_terms
 from ingest.index_points import (
+    BM25,
+    DENSE,
     ENTRY_FIELDS,
     NO,
     POSTS,
@@ -21,23 +22,15 @@ from ingest.index_points import (
     entry_of,
     payload_of,
     point_id,
+    surplus,
     tombstone,
 )
-from ingest.index_rules import MAX_POINTS, AccountEntry, Entry, fold, fold_accounts, without_reposts
-from ingest.index_tier import BM25, DENSE, Tier, payload_in
+from ingest.index_rules import MAX_POINTS, AccountEntry, Doomed, Entry, fold, fold_accounts, was_shown, without_reposts
+from ingest.index_tier import Tier, payload_in
 from ingest.post import AccountChange, Passage, Removal
 
 PAGE = 1000  # of a scroll without vectors: about 5 ms
 SOME_IDS = 500  # in one condition
-
-
-@dataclass(frozen=True, slots=True)
-class Doomed:
-    """A post that goes because its account, or the post that it repeats, is gone."""
-
-    post_id: str
-    reason: str
-    event_ms: int
 
 
 class Changes:
@@ -73,7 +66,7 @@ class Changes:
         entry, before = changed[change.account], stored.get(change.account)
         payload = account_payload(entry, self._clock())
         self._hot.upsert([edge.Point(account_point_id(change.account), {}, payload)])
-        if entry.state == "active" and (before is None or _was_shown(before, entry)):
+        if entry.state == "active" and (before is None or was_shown(before, entry)):
             return ApplyReport()
         post_ids = self._post_ids([Condition("account", (change.account,))])
         mark = NO if entry.state == "active" else YES
@@ -93,10 +86,7 @@ class Changes:
             hot, warm = (self._entries(tier, post_ids) for tier in (self._hot, self._warm))
             stored = {**warm, **hot}
             live = [doomed for doomed in some if doomed.post_id in stored and stored[doomed.post_id].pieces]
-            changed = {
-                doomed.post_id: Entry(stored[doomed.post_id].version_us, 0, [], False, doomed.reason, doomed.event_ms)
-                for doomed in live
-            }
+            changed = {doomed.post_id: doomed.entry(stored[doomed.post_id]) for doomed in live}
             self._write(changed, hot, warm)
         return ApplyReport()
 
@@ -107,7 +97,7 @@ class Changes:
         """
         now_ms, known = self._clock(), {**warm, **hot, **changed}
         self._note_wear(changed, hot, warm, now_ms)
-        self._hot.delete(_pieces(changed, hot))
+        self._hot.delete(surplus(changed, hot))
         new = {post_id: entry for post_id, entry in changed.items() if entry is not hot.get(post_id)}
         self._hot.upsert([point for post_id, entry in new.items() for point in _points(post_id, entry, known, now_ms)])
         if self._warm:
@@ -175,23 +165,8 @@ def entries(tier: Tier, post_ids: Iterable[str]) -> dict[str, Entry]:
     return {post_of[i]: entry_of(payload_in(record)) for i, record in records.items()}
 
 
-def _was_shown(before: AccountEntry, now: AccountEntry) -> bool:
-    """The same version again may have to end what a kill has cut off."""
-    return before.state == "active" and before.version_us < now.version_us
-
-
 def _ids(post_id: str, pieces: int) -> list[str]:
     return [point_id(post_id, number) for number in range(pieces)]
-
-
-def _pieces(changed: Mapping[str, Entry], stored: Mapping[str, Entry]) -> list[str]:
-    """The points of pieces that a post has no longer."""
-    return [
-        point_id(post_id, number)
-        for post_id, entry in changed.items()
-        if post_id in stored
-        for number in range(max(entry.pieces, 1), stored[post_id].pieces)
-    ]
 
 
 def _points(post_id: str, entry: Entry, known: Mapping[str, Entry], now_ms: int) -> Iterator[edge.Point]:
@@ -201,11 +176,5 @@ def _points(post_id: str, entry: Entry, known: Mapping[str, Entry], now_ms: int)
         vectors: dict[str, Any] = {}
         if passage.vector:
             vectors = {DENSE: list(passage.vector), BM25: post_terms(passage.text, passage.post.lang)}
-        original = known.get(passage.post.repost_of or "")
-        payload = payload_of(
-            passage,
-            entry.pieces,
-            hidden=entry.is_hidden,
-            original_hidden=original is not None and original.is_hidden,
-        )
+        payload = payload_of(passage, entry, known)
         yield edge.Point(point_id(post_id, passage.number), vectors, payload)

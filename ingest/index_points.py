@@ -4,7 +4,7 @@ Every store keeps the same payloads and can translate the same conditions. Knows
 """
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +39,7 @@ class Condition:
     ids: tuple[str, ...] = ()
 
 
+DENSE, BM25 = "dense", "bm25"  # the two vectors of a point
 # Marks are words: a search that asks Edge for a boolean reads every payload, 8 ms become 330 (50,000 posts).
 YES, NO = "yes", "no"
 # Of what is not hidden. A repost of a hidden post may hold its text.
@@ -94,9 +95,13 @@ def thread_of(post_id: str) -> str:
     return uuid.UUID(point_id(post_id)).hex
 
 
-def payload_of(passage: Passage, pieces: int, *, hidden: bool = False, original_hidden: bool = False) -> Payload:
-    """`hidden`: its account is; `original_hidden`: it is a repost, and the account of what it reposts is."""
-    post = passage.post
+def payload_of(passage: Passage, entry: Entry, known: Mapping[str, Entry]) -> Payload:
+    """`entry`: of the passage's post; `known` tells of the post that it reposts, if there is one.
+
+    `hidden`: its account is; `original_hidden`: it is a repost, and the account of what it reposts is.
+    """
+    post, pieces = passage.post, entry.pieces
+    original = known.get(post.repost_of or "")
     payload: Payload = {
         "post_id": post.id,
         "number": passage.number,
@@ -126,12 +131,22 @@ def payload_of(passage: Passage, pieces: int, *, hidden: bool = False, original_
     names = (author_key(post.author.id), author_key(post.author.handle))
     payload["who"] = [name for name in dict.fromkeys(names) if name]
     marks = {
-        "hidden": hidden,
-        "original_hidden": original_hidden,
+        "hidden": entry.is_hidden,
+        "original_hidden": original is not None and original.is_hidden,
         "bare": is_bare(passage),
         "rest": passage.number > 0,
     }
     return payload | {key: YES for key, is_set in marks.items() if is_set}
+
+
+def surplus(changed: Mapping[str, Entry], stored: Mapping[str, Entry]) -> list[str]:
+    """The points of pieces that a post has no longer."""
+    return [
+        point_id(post_id, number)
+        for post_id, entry in changed.items()
+        if post_id in stored
+        for number in range(max(entry.pieces, 1), stored[post_id].pieces)
+    ]
 
 
 def tombstone(entry: Entry, now_ms: int) -> Payload:

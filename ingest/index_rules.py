@@ -40,6 +40,19 @@ class AccountEntry:
     reason: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Doomed:
+    """A post that goes because its account, or the post that it repeats, is gone."""
+
+    post_id: str
+    reason: str
+    event_ms: int
+
+    def entry(self, stored: Entry) -> Entry:
+        """What is left of it."""
+        return Entry(stored.version_us, 0, reason=self.reason, event_ms=self.event_ms)
+
+
 def slices(
     passages: Sequence[Passage], removals: Sequence[Removal], max_points: int = MAX_POINTS
 ) -> Iterator[tuple[list[Passage], list[Removal]]]:
@@ -175,3 +188,8 @@ def _versions(passages: Iterable[Passage]) -> Iterator[tuple[str, int, list[Pass
 
     for (post_id, version_us, _), pieces in groupby(passages, key=version):
         yield post_id, version_us, list(pieces)
+
+
+def was_shown(before: AccountEntry, now: AccountEntry) -> bool:
+    """The same version again may have to end what a kill has cut off."""
+    return before.state == "active" and before.version_us < now.version_us

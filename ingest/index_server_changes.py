@@ -13,6 +13,8 @@ from qdrant_client import models
 from ingest.index import ApplyReport, storable
 from ingest.index_bm25 import post_terms
 from ingest.index_points import (
+    BM25,
+    DENSE,
     ENTRY_FIELDS,
     NO,
     POSTS,
@@ -25,26 +27,17 @@ from ingest.index_points import (
     entry_of,
     payload_of,
     point_id,
+    surplus,
     tombstone,
 )
-from ingest.index_rules import AccountEntry, Entry, fold, fold_accounts, without_reposts
+from ingest.index_rules import AccountEntry, Doomed, Entry, fold, fold_accounts, was_shown, without_reposts
 from ingest.index_server_calls import REQUEST_BYTES, Calls, Write, payload_in
-from ingest.index_server_collection import BM25, DENSE
 from ingest.index_server_filter import NEVER, among, not_newer, where
 from ingest.post import AccountChange, Passage, Removal
 
 SLICE_POINTS = 256
 SOME_IDS = 500  # in one condition
 ROUNDS = 5  # with another writer in between each time
-
-
-@dataclass(frozen=True, slots=True)
-class Doomed:
-    """A post that goes because its account, or the post that it repeats, is gone."""
-
-    post_id: str
-    reason: str
-    event_ms: int
 
 
 @dataclass(slots=True)
@@ -90,7 +83,7 @@ class Changes:
         )
         older = [Condition("version_us", lte=entry.version_us), Condition("account_state", ("deleted",), is_not=True)]
         await self._calls.write([Write([point], where([] if entry.state == "deleted" else older), _size_of(point))])
-        if entry.state == "active" and (before is None or _was_shown(before, entry)):
+        if entry.state == "active" and (before is None or was_shown(before, entry)):
             return ApplyReport()
         of_account = Condition("account", (change.account,))
         post_ids = [found["post_id"] async for found in self._calls.scroll([*POSTS, of_account], ["post_id"])]
@@ -108,9 +101,7 @@ class Changes:
             some, self._doomed = self._doomed[:SLICE_POINTS], self._doomed[SLICE_POINTS:]
             stored = (await self._known({doomed.post_id for doomed in some}, ())).entries
             changed = {
-                doomed.post_id: Entry(
-                    stored[doomed.post_id].version_us, 0, reason=doomed.reason, event_ms=doomed.event_ms
-                )
+                doomed.post_id: doomed.entry(stored[doomed.post_id])
                 for doomed in some
                 if doomed.post_id in stored and stored[doomed.post_id].pieces
             }
@@ -129,7 +120,7 @@ class Changes:
 
     async def _write(self, changed: Mapping[str, Entry], stored: Mapping[str, Entry]) -> None:
         """Surplus pieces go first: were we killed in between, the old head tells the next try of them."""
-        await self._calls.delete(_surplus(changed, stored))
+        await self._calls.delete(surplus(changed, stored))
         known, now_ms = {**stored, **changed}, self._clock()
         new = {post_id: entry for post_id, entry in changed.items() if entry is not stored.get(post_id)}
         points = {post_id: list(_points(post_id, entry, known, now_ms)) for post_id, entry in new.items()}
@@ -183,21 +174,6 @@ def _same(one: Entry | None, other: Entry | None) -> bool:
     return (one.version_us, one.pieces, one.is_hidden) == (other.version_us, other.pieces, other.is_hidden)
 
 
-def _was_shown(before: AccountEntry, now: AccountEntry) -> bool:
-    """The same version again may have to end what a kill has cut off."""
-    return before.state == "active" and before.version_us < now.version_us
-
-
-def _surplus(changed: Mapping[str, Entry], stored: Mapping[str, Entry]) -> list[str]:
-    """The points of pieces that a post has no longer."""
-    return [
-        point_id(post_id, number)
-        for post_id, entry in changed.items()
-        if post_id in stored
-        for number in range(max(entry.pieces, 1), stored[post_id].pieces)
-    ]
-
-
 def _writes(
     changed: Mapping[str, Entry], points: Mapping[str, list[models.PointStruct]], stored: Mapping[str, Entry]
 ) -> Iterator[Write]:
@@ -245,13 +221,7 @@ def _points(post_id: str, entry: Entry, known: Mapping[str, Entry], now_ms: int)
                 DENSE: list(passage.vector),
                 BM25: models.SparseVector(indices=list(terms.indices), values=list(terms.values)),
             }
-        original = known.get(passage.post.repost_of or "")
-        payload = payload_of(
-            passage,
-            entry.pieces,
-            hidden=entry.is_hidden,
-            original_hidden=original is not None and original.is_hidden,
-        )
+        payload = payload_of(passage, entry, known)
         yield models.PointStruct(id=point_id(post_id, passage.number), vector=vectors, payload=payload)
 
 

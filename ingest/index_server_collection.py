@@ -3,10 +3,9 @@
 from qdrant_client import AsyncQdrantClient, models
 from qdrant_client.http.exceptions import UnexpectedResponse
 
-from ingest.index_points import KEYWORDS, RANGES
+from ingest.index_points import BM25, DENSE, KEYWORDS, RANGES
 from ingest.index_server_calls import IndexUnavailable
 
-DENSE, BM25 = "dense", "bm25"
 OLDEST_SERVER = (1, 16)  # the first with conditional upserts
 
 

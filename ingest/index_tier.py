@@ -16,14 +16,13 @@ import qdrant_edge as edge
 
 from ingest.index_edge_filter import where, where_any
 from ingest.index_generations import Generations
-from ingest.index_points import KEYWORDS, NO_POST, POSTS, RANGES, UNFOUND, Condition, Payload
+from ingest.index_points import BM25, DENSE, KEYWORDS, NO_POST, POSTS, RANGES, UNFOUND, Condition, Payload
 from ingest.index_wear import Wear
 
 log = logging.getLogger(__name__)
 
 Kind = Literal["hot", "warm"]
 PointId = int | UUID | str  # as Edge's stubs have it; ours are all str
-DENSE, BM25 = "dense", "bm25"
 # A flush stops searches for about 0.25 s; it bounds the log that is replayed after a kill (1.6 s for 40,000 posts).
 FLUSH_S, FLUSH_CHANGES = 60.0, 10_000
 

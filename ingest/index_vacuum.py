@@ -21,7 +21,8 @@ from typing import Any, BinaryIO, TypeVar, get_args
 
 import qdrant_edge as edge
 
-from ingest.index_tier import BM25, DENSE, IndexUnusable, Kind, Tier, open_shard, payload_in
+from ingest.index_points import BM25, DENSE
+from ingest.index_tier import IndexUnusable, Kind, Tier, open_shard, payload_in
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
