@@ -74,7 +74,7 @@ class Index:
             self.opened = loop.create_task(connected_index(settings))
         else:  # at once: a folder that cannot be used ends the start with its reason
             self.opened.set_result(embedded_index(settings, shard))
-        self.maintaining = asyncio.get_running_loop().create_task(self._maintain())
+        self.maintaining = loop.create_task(self._maintain())
 
     async def apply(
         self, passages: Sequence[Passage], removals: Sequence[Removal], accounts: Sequence[AccountChange] = ()

@@ -97,7 +97,7 @@ def _environment(inherited: Mapping[str, str], settings: Settings, ray_dir: str)
 def _wait_until_ready(
     service: subprocess.Popen[bytes], settings: Settings, log_path: Path, say: Callable[[str], None]
 ) -> None:
-    url, shown, started = f"{_base_url(settings)}/ready", "", time.monotonic()
+    url, shown, started = f"{settings.http.base_url}/ready", "", time.monotonic()
     while time.monotonic() - started < START_TIMEOUT_S:
         if service.poll() is not None:
             raise LaunchError(f"the service ended while starting: {_last_error(log_path)} (log: {log_path})")
@@ -134,7 +134,7 @@ def _last_error(log_path: Path) -> str:
 
 
 def _ready_lines(settings: Settings) -> Iterator[str]:
-    base = _base_url(settings)
+    base = settings.http.base_url
     yield f"page    {base}/"
     yield f'API     {base}/v1   (any OpenAI client; model "groundswell")'
     yield f"broker  {settings.brokers}   topic {settings.feed.topic}   (any Kafka client)"
@@ -144,12 +144,6 @@ def _ready_lines(settings: Settings) -> Iterator[str]:
     body = '{"model": "groundswell", "stream": true, "messages": [{"role": "user", "content": "Is the bridge open?"}]}'
     yield f"try     curl -N {base}/v1/chat/completions -H 'content-type: application/json'{key} -d '{body}'"
     yield "Ctrl-C stops everything."
-
-
-def _base_url(settings: Settings) -> str:
-    host = settings.http.host
-    reachable = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
-    return f"http://{reachable}:{settings.http.port}"
 
 
 @contextlib.contextmanager

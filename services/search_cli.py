@@ -9,7 +9,6 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from services.settings import Settings
 from services.terminal import fail, settings_or_exit
 
 TIMEOUT_S = 60.0
@@ -39,7 +38,7 @@ def search(
     texts = {"since": since, "until": until, "conversation": conversation}
     body: dict[str, Any] = {"query": query, "limit": limit}
     body |= {name: value for name, value in {**lists, **texts}.items() if value}
-    answer = _ask(url or _url(settings_or_exit()), body, key)
+    answer = _ask(url or settings_or_exit().http.base_url, body, key)
     if as_json:
         print(json.dumps(answer, ensure_ascii=False))
     else:
@@ -60,11 +59,6 @@ def _ask(url: str, body: dict[str, Any], key: str) -> dict[str, Any]:
         fail(reason)
     answer: dict[str, Any] = response.json()
     return answer
-
-
-def _url(settings: Settings) -> str:
-    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(settings.http.host, settings.http.host)
-    return f"http://{host}:{settings.http.port}"
 
 
 def _show(answer: dict[str, Any]) -> None:

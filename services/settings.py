@@ -41,6 +41,12 @@ class HttpSettings(BaseModel):
     port: int = Field(8000, ge=1, le=65535, description="Their port.")
 
     @property
+    def base_url(self) -> str:
+        """Where a caller on this machine reaches it."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+
+    @property
     def is_loopback(self) -> bool:
         if self.host == "localhost":
             return True

@@ -133,6 +133,13 @@ async def test_a_query_that_the_filter_forbids_is_refused_and_searched_for_nowhe
     assert not retriever.asked
 
 
+async def test_what_the_filter_rewrites_is_searched_for_as_it_was_rewritten():
+    retriever = FakeRetriever([BRIDGE])
+    screen = FakeScreen(secret="510-555-0134")
+    response = await found({"query": "who is 510-555-0134"}, retriever=retriever, screen=screen)
+    assert response.status_code == 200 and retriever.asked == ["who is [SECRET]"]
+
+
 async def test_a_part_that_does_not_answer_is_a_503_with_a_retry():
     class Gone(FakeRetriever):
         async def search(self, ask: Any) -> Found:

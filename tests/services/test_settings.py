@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from services.settings import Settings, env_name, setting_names
+from services.settings import HttpSettings, Settings, env_name, setting_names
 
 
 @pytest.fixture(autouse=True)
@@ -96,3 +96,17 @@ def test_stand_ins_are_told_and_only_when_in_use() -> None:
     other = Settings.model_validate({"feed.brokers": "kafka:9092", "model.upstream_url": "http://vllm:8000"})
     assert [line.split(":")[0] for line in other.stand_ins()] == ["index"]
     assert [settings.has_default_model for settings in (Settings(), real, other)] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:8000"),
+        ("0.0.0.0", "http://127.0.0.1:8000"),
+        ("::", "http://[::1]:8000"),
+        ("::1", "http://[::1]:8000"),
+        ("localhost", "http://localhost:8000"),
+    ],
+)
+def test_a_caller_on_this_machine_is_told_an_address_that_reaches(host: str, url: str) -> None:
+    assert HttpSettings(host=host).base_url == url
